@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import shutil
 import signal
 import sys
 from collections import Counter
@@ -13,9 +14,9 @@ import pytest
 SUPPORT = Path(__file__).parent / "support"
 sys.path.insert(0, str(SUPPORT))
 
+from compile_once import SHARED, put_on_path  # noqa: E402
 from forked_workers import SERVER, SWITCH, Subprocess  # noqa: E402
 from lab import FAST, SHORT_LOOK_S, Recorder  # noqa: E402
-from shared_headers import SHARED  # noqa: E402
 
 from bakeoff.machine import host, paths  # noqa: E402
 from bakeoff.process import supervisor  # noqa: E402
@@ -75,20 +76,28 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for report in (one for one in reports if isinstance(one, pytest.TestReport)):
             seconds[report.nodeid.partition("::")[0]] += report.duration
     terminalreporter.section(f"slowest files of {sum(seconds.values()):.0f} s")
-    for file, spent in seconds.most_common(40):
+    for file, spent in seconds.most_common(20):
         terminalreporter.line(f"{spent:7.1f} s  {file}")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _support_in_workers() -> Iterator[None]:
+def _shared_by_all_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A folder, in it a g++ that compiles each text once, and a short look at how busy the host is."""
+    own = tmp_path_factory.getbasetemp()
+    shared = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH", "")])))
+        patch.setenv(SHARED, str(shared))
+        if "CXX" not in os.environ and (compiler := shutil.which("g++")) is not None:
+            patch.setenv("PATH", str(put_on_path(shared, compiler)), prepend=os.pathsep)
+        patch.setattr(host.busy_cpus, "__defaults__", (SHORT_LOOK_S,))
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _forked_workers(_support_in_workers: None) -> Iterator[None]:
+def _forked_workers(_shared_by_all_tests: None) -> Iterator[None]:
+    """Have what lies in support/ imported by workers too, and workers forked."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(SUPPORT), prepend=os.pathsep if os.environ.get("PYTHONPATH") else None)
         if host.read_host().gpus:  # what torch and its libraries import there starts threads
             patch.setenv(SWITCH, "0")
         if os.environ.get(SWITCH) != "0":
@@ -96,16 +105,6 @@ def _forked_workers(_support_in_workers: None) -> Iterator[None]:
             patch.setattr(supervisor, "subprocess", Subprocess)
         yield
     SERVER.stop()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _shared_by_all_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    own = tmp_path_factory.getbasetemp()
-    root = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(SHARED, str(root / "shared"))
-        patch.setattr(host.busy_cpus, "__defaults__", (SHORT_LOOK_S,))
-        yield
 
 
 class _Stack(ctypes.Structure):

@@ -8,13 +8,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from compile_once import SHARED
 
 from bakeoff.machine import paths
 from bakeoff.machine.build_cache import header_folder, make_shared
 from bakeoff.process import supervisor
 
-SHARED = "BAKEOFF_TEST_SHARED"
-"""The folder that all processes of a run of the tests share."""
 _REAL_WORKER = supervisor.WORKER
 _COMPILERS = ("inductor", "aoti")
 _COUNTING = """#!/bin/sh

@@ -90,17 +90,6 @@ def test_calls_of_one_mode_do_not_set_it_again(fake: Fake, name: str, graphs: bo
     assert fake.switches == []
 
 
-@pytest.mark.usefixtures("outside")
-def test_calls_in_turn_of_both_modes_set_it_once_each(fake: Fake, order: tuple[bool, bool], tmp_path: Path) -> None:
-    toys = [build_toy(f"world/{named('tensorrt-aot', graphs)}/fp32", tmp_path / str(graphs)) for graphs in order]
-    for toy in toys:
-        toy.error()
-    fake.switches.clear()
-    for toy in toys * 3:
-        toy.error()
-    assert fake.switches == list(order) * 3
-
-
 def test_opened_artifacts_too(fake: Fake, outside: bool, order: tuple[bool, bool], tmp_path: Path) -> None:
     opened = []
     for graphs in order:
@@ -148,16 +137,3 @@ def test_a_call_that_fails_leaves_the_mode_to_the_next_one(fake: Fake, outside: 
             with pytest.raises(RuntimeError):
                 call()
     assert asked == [False] * 4, "the call before a capture is without graphs, until one succeeds"
-
-
-@pytest.mark.parametrize("graphs", [False, True])
-def test_an_opened_artifact_whose_call_fails_leaves_the_users_mode(
-    fake: Fake, outside: bool, graphs: bool, tmp_path: Path
-) -> None:
-    toy = build_toy(f"world/{named('tensorrt-aot', graphs)}/fp32", tmp_path)
-    (saved,) = (tmp_path / "cache").glob("*.ep")
-    run = FORMAT.read(saved, (), Opening("cpu", "fp32", 1, ahead_of_time.Options(cudagraphs=graphs)))
-    fake.set_mode(outside)
-    with pytest.raises(Exception, match=r"."):
-        run(tuple(tensor[:0] for tensor in toy.sets[0].values()))
-    assert fake.mode() is outside

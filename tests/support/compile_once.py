@@ -16,6 +16,8 @@ from pathlib import Path
 
 SHARED = "BAKEOFF_TEST_SHARED"
 """The folder that all processes of a run of the tests share."""
+COMPILED = "BAKEOFF_TEST_COMPILED"
+"""A file that gets a line for each header that is precompiled, and for each check of vector instructions."""
 _SCRIPT = """#!/bin/sh
 exec "{python}" -IS "{this}" "{compiler}" "$@"
 """
@@ -49,9 +51,17 @@ def _key(words: Sequence[str]) -> str:
     return found.hexdigest()
 
 
+def _note(words: Sequence[str]) -> None:
+    if log := os.environ.get(COMPILED):
+        checks = [word for word in words if word.endswith(".cpp") and "_chk_kernel" in Path(word).read_text("utf-8")]
+        with open(log, "a", encoding="ascii") as file:
+            file.write("header\n" * ("c++-header" in words) + "check\n" * len(checks))
+
+
 def main(compiler: str, *words: str) -> int:
     """Copy the output of an equal command, or run this one; returns its exit code."""
     words = tuple("-O1" if word == "-O3" else word for word in words)
+    _note(words)
     shared = os.environ.get(SHARED)
     key = _key(words) if shared else ""
     if not shared or not key:

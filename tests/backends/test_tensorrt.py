@@ -1,6 +1,5 @@
 """The TensorRT backends with a fake of torch_tensorrt that follows its source code; no real engine is built."""
 
-import json
 import zipfile
 from collections.abc import Iterator
 from dataclasses import fields
@@ -13,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
 
 import torch
-from fake_torch_tensorrt import FAKE_ENGINE, Fake, installed
+from fake_torch_tensorrt import FAKE_ENGINE, PARTITIONS, SIGNATURES, Fake, installed, pinned
 from toys import LIBRARY_WARNINGS, build_toy
 
 from bakeoff.backends.backend import Unsupported
@@ -27,9 +26,6 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-SIGNATURES: dict[str, dict[str, list[str]]] = json.loads((GOLDEN / "torch_tensorrt.json").read_text(encoding="utf-8"))
-PARTITIONS = (GOLDEN / "torch_tensorrt_partitions.txt").read_text(encoding="utf-8")
 BOTH = ("tensorrt", "tensorrt-aot")
 
 
@@ -45,16 +41,14 @@ def _nothing_compiled_before() -> None:
 
 
 @pytest.fixture(params=list(SIGNATURES))
-def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
-    monkeypatch.setattr(settings, "version", lambda _name: request.param)
-    with installed(Fake(request.param, SIGNATURES[request.param], "")) as library:
+def fake(request: pytest.FixtureRequest) -> Iterator[Fake]:
+    with pinned(request.param) as library:
         yield library
 
 
 @pytest.fixture
-def one(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
-    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
-    with installed(Fake("2.13.0", SIGNATURES["2.13.0"], PARTITIONS)) as library:
+def one() -> Iterator[Fake]:
+    with pinned(partitions=PARTITIONS) as library:
         yield library
 
 

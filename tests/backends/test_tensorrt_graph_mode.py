@@ -1,6 +1,5 @@
 """Engines with and without CUDA graphs in one process, by a fake of torch_tensorrt whose mode is one global."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,17 +8,16 @@ import pytest
 pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
 
 import torch
-from fake_torch_tensorrt import Fake, installed
+from fake_torch_tensorrt import Fake, pinned
 from mixes import UNITS, make_job, run_mix
 from toys import LIBRARY_WARNINGS, build_toy
 
 from bakeoff.backends.format import Opening
-from bakeoff.backends.torch_tensorrt import ahead_of_time, settings
+from bakeoff.backends.torch_tensorrt import ahead_of_time
 from bakeoff.backends.torch_tensorrt.ahead_of_time import FORMAT
 from bakeoff.backends.torch_tensorrt.settings import in_own_mode
 
 pytestmark = LIBRARY_WARNINGS
-SIGNATURES = Path(__file__).resolve().parents[1] / "golden" / "torch_tensorrt.json"
 SLOTS = ("world", "stream")
 """Of the toy loop."""
 
@@ -28,9 +26,7 @@ SLOTS = ("world", "stream")
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     torch._dynamo.reset()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
-    signatures = json.loads(SIGNATURES.read_text(encoding="utf-8"))["2.13.0"]
-    with installed(Fake("2.13.0", signatures, "")) as library:
+    with pinned() as library:
         yield library
 
 

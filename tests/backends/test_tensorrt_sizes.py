@@ -1,6 +1,5 @@
 """The TensorRT backends for a range of sizes, with a fake of torch_tensorrt that follows its source code."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
 
 import torch
-from fake_torch_tensorrt import Fake, installed
+from fake_torch_tensorrt import Fake, pinned
 from torch import Tensor, nn
 from toys import LIBRARY_WARNINGS
 
@@ -20,8 +19,6 @@ from bakeoff.backends.torch_tensorrt import ahead_of_time, jit, settings
 from bakeoff.models.component import DynamicAxis
 
 pytestmark = LIBRARY_WARNINGS
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "torch_tensorrt.json"
-SIGNATURES: dict[str, dict[str, list[str]]] = json.loads(GOLDEN.read_text(encoding="utf-8"))
 BOTH = (jit, ahead_of_time)
 SIZES = (DynamicAxis("x", 0, "x.0", 3, 4, 8), DynamicAxis("scale", 0, "x.0", 3, 4, 8))
 
@@ -57,9 +54,8 @@ def _nothing_compiled_before() -> None:
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
-    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
-    with installed(Fake("2.13.0", SIGNATURES["2.13.0"], "")) as library:
+def fake() -> Iterator[Fake]:
+    with pinned() as library:
         yield library
 
 

@@ -1,6 +1,5 @@
 """Submodules that PyTorch runs between TensorRT's engines, with a fake of torch_tensorrt."""
 
-import json
 import os
 import subprocess
 import sys
@@ -15,18 +14,16 @@ import pytest
 pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
 
 import torch
-from fake_torch_tensorrt import Fake, installed
+from fake_torch_tensorrt import Fake, installed, pinned
 from torch import Tensor, nn
 from toys import LIBRARY_WARNINGS, build_toy
 
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.format import BadArtifact, Opening, WriteRequest
-from bakeoff.backends.torch_tensorrt import ahead_of_time, external, settings
+from bakeoff.backends.torch_tensorrt import ahead_of_time, external
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-SIGNATURES: dict[str, dict[str, list[str]]] = json.loads((GOLDEN / "torch_tensorrt.json").read_text(encoding="utf-8"))
 BOTH = ("tensorrt", "tensorrt-aot")
 
 
@@ -34,8 +31,7 @@ BOTH = ("tensorrt", "tensorrt-aot")
 def one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Fake]:
     monkeypatch.chdir(tmp_path)  # the library writes a report into the working folder
     torch._dynamo.reset()
-    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
-    with installed(Fake("2.13.0", SIGNATURES["2.13.0"], "")) as library:
+    with pinned() as library:
         yield library
 
 

@@ -1,6 +1,7 @@
 """Every test has its own cache, records and locks, and what lies in support/ can be imported here and in workers."""
 
 import ctypes
+import itertools
 import os
 import shutil
 import signal
@@ -49,6 +50,7 @@ LONGEST = (
 )
 """Files of half a minute and more, as the slowest ones are printed at the end of a run."""
 
+_NUMBERS = itertools.count()
 TRIES = 3
 """How often a test is tried that needs a quiet host."""
 
@@ -160,10 +162,16 @@ def _no_changed_environment() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BAKEOFF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("BAKEOFF_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setenv("BAKEOFF_LOCKS", str(tmp_path / "locks"))
+def _own_folders(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the test's own folder, if it has one: making that takes as long as most tests."""
+    place = tmp_path_factory.getbasetemp() / "own" / str(next(_NUMBERS))
+    if "tmp_path" in request.fixturenames:
+        place = request.getfixturevalue("tmp_path")
+    place.mkdir(parents=True, exist_ok=True)
+    for name in ("cache", "runs", "locks"):
+        monkeypatch.setenv(f"BAKEOFF_{name.upper()}", str(place / name))
     monkeypatch.setattr(paths, "published_runs", lambda: None)
 
 

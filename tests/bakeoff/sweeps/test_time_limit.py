@@ -34,7 +34,7 @@ from bakeoff.sweeps import compare, describe, time_limit
 from bakeoff.sweeps import run as running
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import SweepResult, run_sweep
-from bakeoff.sweeps.time_limit import LeftOut, OutOfTime
+from bakeoff.sweeps.time_limit import OutOfTime
 
 HOUR = 3600.0
 BACKENDS = ("openvino[]", "inductor[]", "eager", "inductor[freezing]")
@@ -402,29 +402,9 @@ def test_ceilings_are_not_measured_with_a_time_limit(monkeypatch: pytest.MonkeyP
     assert measured == [("fp32",)]
 
 
-OUT = OutOfTime(180.0, 181.0, (LeftOut("a", 130.0, False), LeftOut("b", 90.0, True)), ("x bf16 and y fp32",))
-
-
 class TestText:
     def said(self, what: OutOfTime, stored: Sequence[Stored] = ()) -> list[str]:
         return terminal.render(Document("", notes.out_of_time(what, stored, "bakeoff sweep wm --resume"))).splitlines()
-
-    def test_says_what_is_missing_and_how_to_go_on(self) -> None:
-        know_all()
-        assert self.said(OUT, load_all(paths.runs_folder()).current) == [
-            "3m are up: 4 of 6 variants measured.",
-            "Left out: a (about 2 min 10 s), b (stopped while it ran).",
-            "No final was run, so which of x bf16 and y fp32 is faster is not decided.",
-            "",
-            "To go on:",
-            "",
-            "bakeoff sweep wm --resume",
-        ]
-
-    def test_of_a_sweep_that_ended_before_its_time(self) -> None:
-        said = self.said(replace(OUT, used_s=100.0, undecided=()))
-        assert said[0] == "0 of 2 variants measured in 100 s; nothing else is expected to fit into 3m."
-        assert "final" not in "".join(said)
 
     @pytest.mark.parametrize(
         ("typed", "said"),

@@ -15,7 +15,7 @@ from toys import LIBRARY_WARNINGS
 
 from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.backends.backend import Engine as Built
-from bakeoff.backends.torch_tensorrt import ahead_of_time, jit, settings
+from bakeoff.backends.torch_tensorrt import ahead_of_time, jit
 from bakeoff.models.component import DynamicAxis
 
 pytestmark = LIBRARY_WARNINGS
@@ -128,8 +128,10 @@ def test_what_pytorch_runs_takes_the_range_too(fake: Fake, tmp_path: Path) -> No
         assert engine.prove().operators_outside["aten.cumsum"] == 1
 
 
-def test_a_version_that_finds_no_range_is_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(settings, "version", lambda _name: "2.11.0")
-    with pytest.raises(Unsupported, match=r"2\.11\.0 finds no range of sizes under torch.compile; use tensorrt-aot"):
+def test_a_version_that_finds_no_range_is_refused(tmp_path: Path) -> None:
+    with (
+        pinned("2.11.0") as fake,
+        pytest.raises(Unsupported, match=r"2\.11\.0 finds no range of sizes under torch.compile; use tensorrt-aot"),
+    ):
         build(jit, tmp_path, Plain())
     assert fake.asked == []

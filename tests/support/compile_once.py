@@ -68,8 +68,10 @@ def main(compiler: str, *words: str) -> int:
         os.execv(compiler, [compiler, *words])
     target, kept = Path(words[words.index("-o") + 1]), Path(shared, "compiled", key)
     with suppress(FileNotFoundError):
-        target.write_bytes(kept.read_bytes())
-        target.chmod(0o755)
+        part = target.with_name(f"{target.name}.{os.getpid()}")
+        part.write_bytes(kept.read_bytes())
+        part.chmod(0o755)
+        part.replace(target)  # a process may have loaded what lies there
         return 0
     code = os.spawnv(os.P_WAIT, compiler, [compiler, *words])
     if code == 0:

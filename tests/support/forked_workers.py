@@ -35,7 +35,7 @@ _READ_LATE = re.compile(
 Inductor leaves the last one, an address of its own process, in any process that compiles, and sets it anew before each
 use: with it, each later worker of the tests would be started."""
 _OF_EVERY_WORKER = ("bakeoff.worker.measure", "bakeoff.worker.reference.make")
-_OF_COMPILERS = ("torch._dynamo", "torch._inductor.compile_fx", "torch.export", "compilers_ready")
+_OF_COMPILERS = ("torch._dynamo", "torch._inductor.compile_fx", "torch.export")
 _OF_ONNX = ("torch.onnx._internal.exporter._core", "onnxscript.function_libs.torch_lib.ops")
 """Half of what the export of a small model takes."""
 _REAL_WORKER = supervisor.WORKER

@@ -86,6 +86,7 @@ def test_a_row_has_the_status_of_its_fault_and_says_why(records: dict[str, Recor
     measurement = records[backend].measurement
     if status == "ok":
         assert outcome(records[backend]) == "ok", measurement.reason
+        assert (measurement.status == "ok") == (measurement.reason == "")
     else:
         assert measurement.status == status, measurement.reason
         assert re.search(reason, measurement.reason), measurement.reason

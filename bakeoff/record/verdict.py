@@ -27,7 +27,7 @@ LEAST_DIFFERENCE = 0.02
 LEAST_ROUNDS = 11
 """Least number of rounds of a verdict."""
 SET_ROUNDS = 8
-"""Least number of rounds of one set. More of them find no more (tests/trials/sequential_finals.py): a difference of 5 %
+"""Least number of rounds of one set. More of them find no more (docs/trust.md, trials): a difference of 5 %
 is found in 84 % of random comparisons with the spread of stored ones, in 85 % with 12 and in 86 % with 20 rounds."""
 AGREEING_PAIRS = 7
 """Least number of sets of a verdict. Seven that all agree on the faster variant do so by chance with 1/64."""
@@ -42,12 +42,12 @@ LEAST_SPREAD = 0.15
 
 Over all stored comparisons it is 0.08, in single ones up to 0.15. With 0.15, less than 0.2 % of random comparisons
 without a difference get an early verdict; with 0.10 up to 1.5 %, if processes have one of two speeds
-(tests/trials/sequential_finals.py).
+(docs/trust.md, trials).
 """
 OFF_ROWS = 1.3
 """Ratio between the sizes of an early verdict and of the sweep's rows above which the race goes on. Of 39 early sizes
 in stored finals one is further off; the 17 others that have seven sets are within 3 % of what these say
-(tests/trials/sequential_finals.py)."""
+(docs/trust.md, trials)."""
 FEWEST_FOR_INTERVAL = 6
 """Least number of units, or of pairs of units, for a 95 % interval of their median: the range of five contains the
 median with less than 95 %."""

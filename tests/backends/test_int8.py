@@ -16,12 +16,10 @@ from torch.nn import functional
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, build_toy
 
 from bakeoff.backends import int8
-from bakeoff.backends.backend import BuildContext, Unsupported, by_options
+from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.backends.int8 import BACKEND, Options
 from bakeoff.backends.quantization import choose, quantise_linear
 from bakeoff.backends.torch_internals import TUNED
-from bakeoff.models.options import options_of
-from bakeoff.variant import parse_use
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
@@ -79,15 +77,6 @@ def test_a_build_without_qualifying_layers_is_unsupported(tmp_path: Path) -> Non
         build_toy("world/int8+eager/fp32", tmp_path)
     assert refused.value.status == "unsupported"
     assert "65536" in refused.value.reason
-
-
-def test_options_are_read_from_strings() -> None:
-    name, pairs = parse_use("int8[kind=weight-only,layers=attention,least=64]")
-    assert name == "int8"
-    assert options_of(BACKEND, pairs or {}) == Options("weight-only", "attention", 64)
-    assert "least=-1" in BACKEND.unsupported(Options(least=-1), "cpu", "fp32")
-    assert by_options(BACKEND.quantises, Options()) == "dynamic"
-    assert by_options(BACKEND.quantises, Options(kind="weight-only")) == "weight-only"
 
 
 @NEEDS_COMPILER

@@ -184,7 +184,7 @@ def _before_any_command(
     context: typer.Context,
     runs: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="Of records (default: $BAKEOFF_RUNS, or runs/ of the checkout)."),
+        typer.Option(metavar="FOLDER", help="Folder of records (default: $BAKEOFF_RUNS, or that of the checkout)."),
     ] = None,
     _asked: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")

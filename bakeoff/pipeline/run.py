@@ -135,7 +135,7 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
         if outcome.kind != "result":
             _settle(session, mix, outcome)
     if session.plan.request.budget is not None:
-        ready = _anchored(session, ready)
+        ready = [*_anchored(session, ready)]
     if session.plan.request.horizon_db is not None:
         for each in ready:
             _measure(session, [each], loop, "alone")

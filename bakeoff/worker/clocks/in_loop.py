@@ -47,8 +47,8 @@ def time_in_loop(job: MeasureJob, call: Call) -> Samples:
 def _samples(job: MeasureJob, call: Call) -> Samples:
     component, device = resolve_component(job.next_slot), job.subject.device
     workload = component.default_workloads[device][0]
-    preset, own = component.presets[0].name, {"checkpoint": "", "checkpoint_hash": "", "batch": 1}
-    loaded = load_subject(replace(job.subject, component=job.next_slot, preset=preset, workload=workload, **own))
+    subject = replace(job.subject, component=job.next_slot, preset=component.presets[0].name, workload=workload)
+    loaded = load_subject(replace(subject, checkpoint="", checkpoint_hash="", batch=1))
     inputs = [*cast_inputs(loaded.workload, loaded.sets[0], "fp32", device).values()]
     module, work = loaded.cast("fp32", device), other_work(device)
     samples, ends_ns = list[int](), now_ns() + _LONGEST_NS

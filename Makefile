@@ -6,12 +6,12 @@
 #        PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= THREADS=4 PROCESSES=5 BUILDS=3
 #        OBJECTIVE='throughput,p99<=33ms,memory<=8GiB' SIZES='x.0=1,4,8' NOTE=
 #        CHECKPOINT=FILE ROW_TIMEOUT=3600 MONITOR=1]: every variant of a component
-#   make pipeline [MODEL=owl|matrix MIX='best wm=inductor/bf16' UNITS=20 MINUTES=
-#        OPTIONS='steps=10' PRESET= DEVICE= THREADS= ROW_TIMEOUT= NOTE=
-#        RESUME=1 MONITOR=1]: whole frames, with one variant for each component
+#   make pipeline [MODEL='owl:200m[steps=10]' MIX='best wm=inductor/bf16' UNITS=20
+#        MINUTES= DEVICE= THREADS= ROW_TIMEOUT= NOTE= RESUME=1 MONITOR=1]: whole
+#        frames, with one variant for each component
 #   make profile [MODEL=matrix|owl|wm:200m.step MIX='eager best' LEVEL=3 UNITS=20
-#        TRACED=5 TRACE=FOLDER MEMORY=1 COMPILER=1 OPTIONS= PRESET= DEVICE= THREADS=
-#        NOTE= RESUME=1 MONITOR=1]: where the time goes, and what could be gained
+#        TRACED=5 TRACE=FOLDER MEMORY=1 COMPILER=1 DEVICE= THREADS= NOTE= RESUME=1
+#        MONITOR=1]: where the time goes, and what could be gained
 # Look:
 #   make table MODEL=wm | report [MACHINE=NAME|ID|all] | list | doctor
 # Ship:
@@ -31,7 +31,9 @@
 # One word of a command line, and an option with its value where that is not empty; values may hold apostrophes.
 quoted = '$(subst ','\'',$(1))'
 option = $(if $(2),$(1) $(call quoted,$(2)))
-$(if $(filter command%,$(origin DEADLINE)),$(error DEADLINE= is now ROW_TIMEOUT=))
+former = $(if $(filter command%,$(origin $(1))),$(error $(1)= is now $(2)))
+$(call former,DEADLINE,ROW_TIMEOUT=)
+$(call former,OPTIONS,MODEL='owl[steps=10]')
 # A pipeline of its own default: a component's name is none.
 PIPELINE := $(or $(MODEL),owl)
 MODEL ?= wm
@@ -86,22 +88,22 @@ sweep: $(READY)
 		$(call option,--threads,$(THREADS)) $(call option,--row-timeout,$(ROW_TIMEOUT)) \
 		$(call option,--objective,$(OBJECTIVE)) $(call option,--sizes,$(SIZES)) \
 		$(call option,--time-limit,$(TIME_LIMIT)) $(call option,--note,$(NOTE)) \
-		$(if $(filter command%,$(origin BUDGET)),$(error BUDGET= is now TIME_LIMIT=)) \
+		$(call former,BUDGET,TIME_LIMIT=) \
 		$(if $(RESUME),--resume) $(if $(MONITOR),--monitor)
 
 pipeline: $(READY)
 	@$(BIN)/bakeoff pipeline $(call quoted,$(PIPELINE)) \
-		$(call option,--preset,$(PRESET)) $(foreach each,$(MIX),--mix $(call quoted,$(each))) \
-		$(foreach each,$(OPTIONS),--option $(call quoted,$(each))) $(call option,--units,$(UNITS)) \
+		$(foreach each,$(MIX),--mix $(call quoted,$(each))) $(call option,--units,$(UNITS)) \
 		$(call option,--minutes,$(MINUTES)) $(call option,--device,$(DEVICE)) \
+		$(call former,PRESET,MODEL=owl:PRESET) \
 		$(call option,--threads,$(THREADS)) $(call option,--row-timeout,$(ROW_TIMEOUT)) \
 		$(call option,--note,$(NOTE)) $(if $(RESUME),--resume) $(if $(MONITOR),--monitor)
 
 profile: $(READY)
 	@$(BIN)/bakeoff profile $(call quoted,$(PIPELINE)) \
 		$(call option,--level,$(LEVEL)) $(call option,--units,$(UNITS)) $(call option,--traced,$(TRACED)) \
-		$(call option,--preset,$(PRESET)) $(foreach each,$(MIX),--mix $(call quoted,$(each))) \
-		$(foreach each,$(OPTIONS),--option $(call quoted,$(each))) $(call option,--trace,$(TRACE)) \
+		$(foreach each,$(MIX),--mix $(call quoted,$(each))) $(call option,--trace,$(TRACE)) \
+		$(call former,PRESET,MODEL=owl:PRESET) \
 		$(if $(MEMORY),--memory) $(if $(COMPILER),--compiler) $(call option,--device,$(DEVICE)) \
 		$(call option,--threads,$(THREADS)) $(call option,--note,$(NOTE)) $(if $(RESUME),--resume) \
 		$(if $(MONITOR),--monitor)

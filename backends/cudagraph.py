@@ -118,5 +118,6 @@ BACKEND = Backend(
     requires=(TORCH,),
     devices=("cuda",),
     checks="calls replay a captured graph and dispatch no operators",
+    binds_memory=True,
     same_when_traced=("cuda",),
 )

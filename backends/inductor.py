@@ -143,7 +143,7 @@ def _settings(options: Options, context: BuildContext) -> dict[str, Any]:
     if context.device == "cpu":
         # A guard in each kernel tells its name to a profiler; kernels on CUDA have names anyway. Every build has it,
         # so that what was timed can be traced. Without a profiler the guard only asks for one;
-        # tests/trials/profiling_guards.py measures what that costs.
+        # docs/trust.md (trials) has what that costs.
         settings["cpp.enable_kernel_profile"] = True
     return settings
 

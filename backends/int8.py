@@ -3,8 +3,7 @@
 Prepares a module that another backend compiles; without a compiler it runs slower than the original module. Layers
 whose inputs have too few rows for this torch's integer product are skipped, by name. On CUDA, torch 2.11 refuses inputs
 of 16 rows or fewer (pytorch#178469 lifts that). On a CPU, torch 2.13 leaves the result unwritten, without an error, if
-the input's only row has stride 0 (pytorch#195066). inductor makes such inputs on CPUs with AMX, where torchao
-multiplies int8 by int8; on others it makes unsigned inputs, which have another stride.
+the input's only row has stride 0 (pytorch#195066), as inductor makes it on CPUs with AMX.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, negative_least, quantise_linear, quiet
-from bakeoff.backends.torch_internals import INT8_PRODUCT, int8_product, watch_dispatch
+from bakeoff.backends.torch_internals import int8_product
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import Device
 from bakeoff.models.words import counted
@@ -64,7 +63,7 @@ def _refused(module: "nn.Module", inputs: "Mapping[str, Tensor]", device: str) -
     it."""
     if device == "cuda" and _refuses_few_rows(inputs):
         most, why = _MOST_REFUSED_ROWS, f"this torch multiplies int8 only with more than {_MOST_REFUSED_ROWS}"
-    elif device == "cpu" and _multiplies_signed() and _leaves_one_row_unwritten():
+    elif device == "cpu" and _leaves_one_row_unwritten():
         most, why = 1, "this torch leaves the int8 product of one row unwritten in compiled programs (pytorch#195066)"
     else:
         return {}
@@ -85,25 +84,6 @@ def _refuses_few_rows(inputs: "Mapping[str, Tensor]") -> bool:
             raise
         return True
     return False
-
-
-def _multiplies_signed() -> bool:
-    """Return whether torchao multiplies int8 by int8 on this CPU, not uint8 by int8 (torchao/kernel/intmm.py)."""
-    import torch
-
-    with quiet():
-        from torchao.kernel.intmm import int_scaled_matmul
-
-    multiplied: list[torch.dtype] = []
-
-    def note(operator: object, inputs: "list[Tensor]", _result: object) -> None:
-        if str(operator) == INT8_PRODUCT:
-            multiplied.append(inputs[0].dtype)
-
-    square = torch.ones(_TRIED, _TRIED, dtype=torch.int8)
-    with watch_dispatch(note):
-        int_scaled_matmul(square, square, torch.ones(_TRIED, 1))
-    return multiplied != [torch.uint8]
 
 
 def _leaves_one_row_unwritten() -> bool:

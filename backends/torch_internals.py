@@ -485,10 +485,6 @@ def package_calls(wrapper: str) -> tuple[Counter[str], Counter[str]]:
     return libraries, kernels
 
 
-INT8_PRODUCT = "aten._int_mm.default"
-"""Operator that `int8_product` dispatches, by its name in `watch_dispatch`."""
-
-
 def int8_product(left: "Tensor", right: "Tensor", out: "Tensor | None" = None) -> "Tensor":
     """Return the product of two int8 matrices as int32, written to `out` if it is given.
 

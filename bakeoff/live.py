@@ -133,12 +133,12 @@ def sweep(
         *_option("--backends", backends),
         *_option("--dtype", dtype),
         *_option("--device", device),
-        *_option("--runs", runs),
         *([] if final else ["--no-final"]),
         *(["--resume"] if resume else []),
         *options,
     ]
-    summary = run_command(["sweep", _reference(module, inputs, name), "--json", *arguments])
+    command = [*_option("--runs", runs), "sweep", _reference(module, inputs, name), "--json"]
+    summary = run_command([*command, *arguments])
     return read_swept(summary, paths.runs_folder(Path(runs) if runs else None))
 
 

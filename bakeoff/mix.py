@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.options import OptionValue, written_option
+from bakeoff.models.pipelines import pipeline_names
 from bakeoff.models.types import Device, Dtype, parse_device, parse_dtype
 from bakeoff.variant import BackendUse, parse_use, split_outside_brackets
 
@@ -80,6 +81,17 @@ def parse_mix(text: str) -> Mix:
     slots = parse_slots(match["slots"])
     _, options = parse_use(f"options{match['options'] or ''}")
     return Mix(match["pipeline"], match["preset"], tuple((options or {}).items()), slots, parse_device(match["device"]))
+
+
+def parse_subject(text: str) -> tuple[str, str, dict[str, OptionValue]]:
+    """Return a pipeline as typed, its preset and its options, of `owl:200m[steps=10]` or `mine.py:Loop:large`.
+
+    The preset is "" if none is given; option values remain text. Raises BakeoffError for wrong brackets.
+    """
+    name, options = parse_use(text) if text.endswith("]") else (text, None)
+    pipeline, _, preset = name.rpartition(":")
+    named = pipeline in pipeline_names() or (":" in pipeline and not pipeline.endswith(".py"))
+    return (pipeline, preset, options or {}) if named else (name, "", options or {})
 
 
 def parse_slots(text: str) -> tuple[SlotChoice, ...]:

@@ -10,7 +10,7 @@ from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.errors import bad_config, no_such
 from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
@@ -318,9 +318,7 @@ class Component:
         for preset in self.presets:
             if preset.name == name:
                 return preset
-        known = [preset.name for preset in self.presets]
-        text = f"{self.name} has no preset '{name}'{meant(name, known)}; it has {', '.join(known)}"
-        raise BakeoffError(text, "unknown-name")
+        raise no_such(self.name, "preset", name, [preset.name for preset in self.presets])
 
     def network_module(self) -> Any:
         """Import and return the object whose `build` makes the module; needs torch, so call it in workers only."""
@@ -346,5 +344,4 @@ def require_positive_integers(config: Any, component: str) -> None:
             continue
         # type() and not isinstance(), since True is an int
         if not (fits and all(type(entry) is int and entry >= 1 for entry in values)):
-            text = f"{component} config: {name} is {value!r}; it must be {wanted} of at least 1"
-            raise BakeoffError(text, code="bad-config")
+            raise bad_config(component, f"{name} is {value!r}; it must be {wanted} of at least 1")

@@ -1,6 +1,6 @@
 """The exception of the project and its codes; it is in the lowest package because every package raises it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 ErrorCode = Literal[
@@ -64,6 +64,16 @@ def meant(name: str, known: Iterable[str]) -> str:
         return ""
     near = [one for one in by_lower if one.endswith(f".{asked}")] or get_close_matches(asked, by_lower, 1)
     return f"; did you mean {by_lower[near[0]]}" if near else ""
+
+
+def no_such(owner: str, what: str, name: str, known: Collection[str], listed: str = "") -> BakeoffError:
+    """Return the error that `owner` has no `what` of this name; it ends with the known names, or with `listed`."""
+    text = f"{owner} has no {what} '{name}'{meant(name, known)}; it has {listed or ', '.join(known) or 'none'}"
+    return BakeoffError(text, "unknown-name")
+
+
+def bad_config(component: str, problem: str) -> BakeoffError:
+    return BakeoffError(f"{component} config: {problem}", "bad-config")
 
 
 def a_type(kind: type) -> str:

@@ -104,14 +104,14 @@ SCRIPTS = {"checkpoint": CHECKPOINT, "load": LOAD, "live": SWEEP, "session": SES
 SCRIPTS["ranks"] = SESSION.replace("RANKS = False", "RANKS = True")
 TOY = "toy --workload world --device cpu --dtype fp32"
 TINY = "--preset tiny --device cpu --dtype fp32 --backends eager"
-OWL = "owl --preset tiny --mix eager --units 5 --device cpu"
+OWL = "owl:tiny --mix eager --units 5 --device cpu"
 ON_GPU = "cudagraph,tensorrt,tensorrt[external=layers.0],tensorrt-aot,tensorrt-aot[external=layers.0]"
 ITEMS = {
     "golden": ["exact python -m tests.golden glob:{root}/tests/golden/*.safetensors"],
     "list": ["exact bakeoff list", "bakeoff list wm --json"],
     "components": [
         f"fast sweep wm image audio matrix-vae matrix-wm {TINY} --json",
-        "bakeoff table --wide",
+        "bakeoff table",
         "bakeoff table --json",
         "bakeoff report --html report.html",
     ],
@@ -124,11 +124,11 @@ ITEMS = {
         f"exact bakeoff sweep {TOY} --backends {ON_GPU} --dry-run",
         "exact bakeoff sweep toy --device cuda --dry-run",
     ],
-    "compilers": [f"fast sweep {TOY} --backends eager,inductor,aoti --json", "bakeoff table toy --wide"],
-    "engines": [f"fast sweep {TOY} --backends openvino,onnxruntime --json", "bakeoff table toy --wide"],
+    "compilers": [f"fast sweep {TOY} --backends eager,inductor,aoti --json", "bakeoff table toy"],
+    "engines": [f"fast sweep {TOY} --backends openvino,onnxruntime --json", "bakeoff table toy"],
     "quantised": [
         f"fast sweep {TOY} --backends int8[least=0]+inductor,fp8[kind=per-row]+inductor --json",
-        "bakeoff table toy --wide",
+        "bakeoff table toy",
     ],
     "parity": [
         f"fast sweep {TOY} --backends eager --json",
@@ -151,9 +151,9 @@ ITEMS = {
     "history": [f"fast sweep {TOY} --backends eager --json", "bakeoff history", "bakeoff history --check"],
     "pipeline": [
         f"bakeoff pipeline {OWL} --json",
-        "bakeoff table owl --wide",
+        "bakeoff table owl",
         "bakeoff table owl --json",
-        "exact bakeoff pipeline matrix --preset tiny --mix eager --device cpu --dry-run",
+        "exact bakeoff pipeline matrix:tiny --mix eager --device cpu --dry-run",
     ],
     "profile": [
         f"bakeoff profile {OWL} --level 5 --memory --trace traces --monitor",
@@ -172,13 +172,13 @@ ITEMS = {
         "bakeoff session aggregate glob:sessions/*-* --expect 2 --json",
         "bakeoff session aggregate glob:sessions/*-* --expect 3",
     ],
-    "final": [f"bakeoff sweep {TOY} --backends eager,torch.export --json", "bakeoff table toy --wide"],
+    "final": [f"bakeoff sweep {TOY} --backends eager,torch.export --json", "bakeoff table toy"],
     "compare": [
         "bakeoff compare toy:tiny.world/eager/fp32@cpu toy:tiny.world/torch.export/fp32@cpu --seconds 2 --json",
         "bakeoff compare --undecided",
     ],
     "gate": [
-        f"fast sweep {TOY} --backends eager --processes 5 --runs before --json",
+        f"fast --runs before sweep {TOY} --backends eager --processes 5 --json",
         f"fast gate {TOY} --backends eager --against before --json --markdown gate.md --junit gate.xml",
     ],
     "python": ["python live.py"],

@@ -1,9 +1,6 @@
 """The sets of constraints against pyproject.toml and against what tools/resolve-constraints last resolved them to."""
 
-import json
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -32,14 +29,6 @@ DIFFERING = {
     "torch",
     "torch-tensorrt",
 }
-# uv's command, with which the fake one answers: where the settings are, and which constraints.
-UV = """#!{python}
-import json, sys
-arguments = sys.argv[1:]
-settings = open(arguments[arguments.index("--config-file") + 1], encoding="utf-8").read()
-print("# " + json.dumps(settings))
-print(" ".join(arguments[i + 1] for i, word in enumerate(arguments) if word in ("--extra", "--constraints")))
-"""
 
 
 def pins(path: Path) -> dict[str, str]:
@@ -106,29 +95,3 @@ def test_a_record_has_the_versions_of_all_compilers_and_quantisers() -> None:
 def test_sets_differ_only_where_torch_asks_for_it() -> None:
     usual, other = pins(ROOT / "constraints.txt"), pins(ROOT / "constraints-torch-2.11.txt")
     assert {one for one in other if other[one] != usual.get(one)} == DIFFERING
-
-
-def test_resolving_builds_no_placeholder(tmp_path: Path) -> None:
-    """uv is told what TensorRT's source packages require, so that it does not build them."""
-    (tmp_path / "uv").write_text(UV.format(python=sys.executable), encoding="utf-8")
-    (tmp_path / "uv").chmod(0o755)
-    for name in ("pyproject.toml", *RESOLVED):
-        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    (tmp_path / "tools" / "resolved").mkdir(parents=True)
-    script = tmp_path / "tools" / "resolve-constraints"
-    script.write_bytes((ROOT / "tools" / "resolve-constraints").read_bytes())
-    subprocess.run([sys.executable, str(script)], env={"PATH": str(tmp_path)}, check=True, capture_output=True)
-    for name, version in (("constraints.txt", "11.0.0.114"), ("constraints-torch-2.11.txt", "10.15.1.29")):
-        heading, settings, asked = (tmp_path / RESOLVED[name].relative_to(ROOT)).read_text().splitlines()
-        assert name in heading
-        assert asked == f"{name} gpu tensorrt modelopt ray mlflow test lint"
-        stated = tomllib.loads(json.loads(settings.removeprefix("# ")))
-        assert stated["dependency-metadata"] == [
-            {"name": "tensorrt", "version": version, "requires-dist": [f"tensorrt-cu13=={version}"]},
-            {
-                "name": "tensorrt-cu13",
-                "version": version,
-                "requires-dist": [f"tensorrt-cu13-libs=={version}", f"tensorrt-cu13-bindings=={version}"],
-            },
-            {"name": "tensorrt-cu13-libs", "version": version, "requires-dist": []},
-        ]

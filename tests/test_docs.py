@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 RUN, SHELLS = ("python", "bash", "sh"), ("bash", "sh")
 _MARK = re.compile(r"<!-- (run by|not run:) (.+) -->")
-_GENERATED = {"zoo.md", "peers.md", "faults.md", "sweep-times.md", "floor-steps.md", "rtx-engines.md"}
+_GENERATED = {"zoo.md", "peers.md", "faults.md", "sweep-times.md", "floor-steps.md", "promises.md", "rtx-engines.md"}
 """Written by trials, with tests of their own."""
 
 

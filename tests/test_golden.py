@@ -78,49 +78,22 @@ def test_a_file_of_which_nothing_can_be_compared_fails(tmp_path: Path) -> None:
     assert replay(path)[0] == 1
 
 
-def test_files_that_cannot_be_replayed_are_named_in_a_sentence_each(tmp_path: Path) -> None:
-    """All in one command: a problem with one file does not keep the others from being replayed."""
+def test_files_that_cannot_be_replayed_are_named_and_the_others_are(tmp_path: Path) -> None:
     good = copy(tmp_path, "good")
-    copy(tmp_path, "no-json").with_suffix(".json").unlink()
     copy(tmp_path, "torn-json").with_suffix(".json").write_text("{")
-    copy(tmp_path, "list-json").with_suffix(".json").write_text("[]")
-    copy(tmp_path, "no-component", {"component": "guitar"})
-    copy(tmp_path, "other-component", {"component": "image_decoder"})
+    copy(tmp_path, "other-component", {"component": "guitar"})
     copy(tmp_path, "bad-config", {"config": {"channels": "two"}})
-    copy(tmp_path, "no-config", {"config": 7})
-    copy(tmp_path, "bad-tolerance", {"suggested_tolerance_fp32": {"atol": "tight"}})
-    truncated = copy(tmp_path, "truncated")
-    truncated.write_bytes(truncated.read_bytes()[:1000])
     copy(tmp_path, "not-tensors").write_bytes(b"hello")
-    tensors = load_file(copy(tmp_path, "no-outputs"))
-    save_file(
-        {name: t for name, t in tensors.items() if not name.startswith("outputs.")}, tmp_path / "no-outputs.safetensors"
-    )
-    save_file(tensors | {"inputs.z": torch.zeros(1)}, copy(tmp_path, "shape"))
-    save_file(tensors | {"inputs.z": tensors["inputs.z"].double()}, copy(tmp_path, "fp64"))
-    save_file(tensors | {"bias": torch.zeros(1)}, copy(tmp_path, "no-group"))
+    tensors = load_file(copy(tmp_path, "shape"))
+    save_file(tensors | {"inputs.z": torch.zeros(1)}, tmp_path / "shape.safetensors")
     bad = {
-        "missing.safetensors": "no such file",
-        "own.py": "own.py",
-        "no-json.safetensors": "no-json.json",
-        "torn-json.safetensors": "torn-json.json",
-        "list-json.safetensors": "list-json.json",
-        "no-component.safetensors": "'guitar'",
-        "other-component.safetensors": "image",
-        "bad-config.safetensors": "strides",
-        "no-config.safetensors": "no-config.json",
-        "bad-tolerance.safetensors": "suggested_tolerance_fp32",
-        "truncated.safetensors": "truncated.safetensors",
-        "not-tensors.safetensors": "not-tensors.safetensors",
-        "no-outputs.safetensors": "no-outputs.safetensors",
-        "shape.safetensors": "input z",
-        "fp64.safetensors": "inputs.z is torch.float64",
-        "no-group.safetensors": "bias",
-    }
-    code, out, errors = replay(*(tmp_path / name for name in bad), good)
+        "missing": "no such file", "torn-json": "torn-json.json", "other-component": "'guitar'",
+        "bad-config": "strides", "not-tensors": "not-tensors.safetensors", "shape": "input z",
+    }  # fmt: skip
+    code, out, errors = replay(*(tmp_path / f"{name}.safetensors" for name in bad), good)
     assert code == 2
     for (name, says), line in zip(bad.items(), errors, strict=True):
-        assert line.startswith(name.partition(".")[0])
+        assert line.startswith(name)
         assert says in line
     assert "good.safetensors: 6 of 6 outputs pass" in out
 
@@ -144,9 +117,3 @@ def test_what_a_file_lacks_or_has_beside_is_named(file: Path, group: str) -> Non
         assert "\n" not in str(refused.value)
     with pytest.raises(BakeoffError):
         run({**about, "config": {}}, weights, inputs)
-
-
-def test_no_file_is_bad_input() -> None:
-    code, out, errors = replay()
-    assert (code, out) == (2, [])
-    assert "FILE" in errors[-1]

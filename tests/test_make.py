@@ -111,13 +111,6 @@ def plain(tmp_path: Path) -> Checkout:
     return checkout(tmp_path, gpu=False)
 
 
-def test_shows_what_an_nvidia_host_would_install(nvidia: Checkout) -> None:
-    shown = nvidia.make("-n", "install").stdout
-    assert "-c constraints.txt  -e '.[gpu]'\n" in shown
-    assert "-c constraints.txt  -e '.[gpu,tensorrt,modelopt]'\n" in shown
-    assert nvidia.calls() == []
-
-
 def test_installs_tensorrt_on_an_nvidia_host_once(nvidia: Checkout) -> None:
     assert nvidia.installs("install") == [EVERYTHING_ELSE, TENSORRT]
     assert nvidia.installs("install") == []
@@ -192,27 +185,34 @@ def test_a_set_of_constraints_stays_until_another_is_named(nvidia: Checkout) -> 
     assert nvidia.installs("install", "CONSTRAINTS=constraints.txt") == [EVERYTHING_ELSE, TENSORRT]
 
 
-def test_a_sweep_takes_a_row_timeout(plain: Checkout) -> None:
-    assert "--row-timeout '3600'" in plain.make("-n", "sweep", "MODEL=matrix-vae", "ROW_TIMEOUT=3600").stdout
-    assert "--row-timeout" not in plain.make("-n", "sweep").stdout
+@pytest.mark.parametrize(
+    ("target", "given", "option"),
+    [
+        ("sweep", "ROW_TIMEOUT=3600", "--row-timeout '3600'"),
+        ("sweep", "TIME_LIMIT=1h30m", "--time-limit '1h30m'"),
+        ("sweep", "SIZES=x.0=1,4,8 y.1=2,3", "--sizes 'x.0=1,4,8 y.1=2,3'"),
+        *((target, "MONITOR=1", "--monitor") for target in ("sweep", "pipeline", "profile")),
+    ],
+)
+def test_a_variable_is_an_option_where_it_is_given(plain: Checkout, target: str, given: str, option: str) -> None:
+    assert option in plain.make("-n", target, given).stdout
+    assert option.split()[0] not in plain.make("-n", target).stdout
 
 
-def test_a_sweep_takes_a_time_limit(plain: Checkout) -> None:
-    assert "--time-limit '1h30m'" in plain.make("-n", "sweep", "TIME_LIMIT=1h30m").stdout
-    assert "--time-limit" not in plain.make("-n", "sweep").stdout
-
-
-@pytest.mark.parametrize(("former", "now"), [("BUDGET", "TIME_LIMIT"), ("DEADLINE", "ROW_TIMEOUT")])
-def test_a_sweep_refuses_the_former_name_of_a_variable(plain: Checkout, former: str, now: str) -> None:
-    refused = plain.make("-n", "sweep", f"{former}=60")
-    assert f"{former}= is now {now}=" in refused.stderr
+@pytest.mark.parametrize(
+    ("target", "former", "now"),
+    [
+        ("sweep", "BUDGET", "TIME_LIMIT="),
+        ("sweep", "DEADLINE", "ROW_TIMEOUT="),
+        ("pipeline", "OPTIONS", "MODEL='owl[steps=10]'"),
+        ("pipeline", "PRESET", "MODEL=owl:PRESET"),
+        ("profile", "PRESET", "MODEL=owl:PRESET"),
+    ],
+)
+def test_the_former_name_of_a_variable_is_refused(plain: Checkout, target: str, former: str, now: str) -> None:
+    refused = plain.make("-n", target, f"{former}=60")
+    assert f"{former}= is now {now}" in refused.stderr
     assert refused.returncode
-
-
-def test_a_sweep_takes_sizes(plain: Checkout) -> None:
-    asked = ("sweep", "MODEL=mine.py:model", "SIZES=x.0=1,4,8 y.1=2,3")
-    assert "--sizes 'x.0=1,4,8 y.1=2,3'" in plain.make("-n", *asked).stdout
-    assert "--sizes" not in plain.make("-n", "sweep").stdout
 
 
 def test_values_may_hold_apostrophes(plain: Checkout) -> None:
@@ -222,21 +222,15 @@ def test_values_may_hold_apostrophes(plain: Checkout) -> None:
 
 
 def test_a_pipeline_takes_mixes_and_has_a_model_of_its_own(plain: Checkout) -> None:
-    asked = ("MODEL=matrix", "UNITS=20", "MIX=best wm=inductor[freezing]/bf16,image=eager/fp32", "OPTIONS=steps=3")
+    asked = ("MODEL=matrix[steps=3]", "UNITS=20", "MIX=best wm=inductor[freezing]/bf16,image=eager/fp32")
     command = " ".join(plain.make("-n", "pipeline", *asked, "RESUME=1").stdout.split())
-    assert "bakeoff pipeline 'matrix'" in command
+    assert "bakeoff pipeline 'matrix[steps=3]'" in command
     assert "--mix 'best' --mix 'wm=inductor[freezing]/bf16,image=eager/fp32'" in command
-    assert "--option 'steps=3' --units '20'" in command
+    assert "--units '20'" in command
     assert "--resume" in command
     plainly = plain.make("-n", "pipeline").stdout
     assert "bakeoff pipeline 'owl'" in plainly
     assert "--" not in plainly.partition("'owl'")[2]
-
-
-def test_what_is_measured_can_be_watched(plain: Checkout) -> None:
-    for target in ("sweep", "pipeline", "profile"):
-        assert "--monitor" in plain.make("-n", target, "MONITOR=1").stdout
-        assert "--monitor" not in plain.make("-n", target).stdout
 
 
 def test_replaces_the_cpu_builds_when_a_gpu_appears(plain: Checkout) -> None:

@@ -16,7 +16,7 @@ from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
 
 import pytest
-from lab import FAST
+from lab import FAST, outcome
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -171,14 +171,11 @@ def test_wheel_sweeps_and_its_artifact_loads(installed: Path, tmp_path: Path) ->
     facts = (this_machine("cpu"), host.usable_cores(), ceilings, 0.0, host.read_host(), host.read_versions())
     save(runs, CeilingsRecord(schema.SCHEMA, now(), *facts))
     variant = ("toy", "--workload", "world", "--dtype", "fp32", "--device", "cpu")
-    suite = ("@short", "--config", str(tmp_path / "bakeoff.toml"), *variant, "--backends", "eager,torch.export")
+    suite = ("@short", "--config", str(tmp_path / "bakeoff.toml"), *variant, "--backends", "eager")
     swept = run(installed, tmp_path, "-m", "bakeoff", "sweep", *suite, "--no-final")
     assert swept.returncode == 0, swept.stderr
     records = load_all(runs).current
-    assert {(one.record.variant.backends[0].name, one.record.status) for one in records} == {
-        ("eager", "ok"),
-        ("torch.export", "ok"),
-    }
+    assert [outcome(one.record) for one in records] == ["ok"]
     for one in records:
         assert (one.record.commit, one.record.dirty) == ("", False)
         assert one.record.code == code_hash(), "the same files as in this checkout"

@@ -151,6 +151,7 @@ BACKEND = Backend(
     builds_for=lambda options: "" if options.target == HERE else options.target,
     tracer="ONNX Runtime",
     checks="the session has the provider, and every node runs in one of its engines but those that compute shapes",
+    binds_memory=True,
     keeps_module_weights=False,
     caches=True,
     weight_copies=4.0,

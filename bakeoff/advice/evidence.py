@@ -10,6 +10,7 @@ from bakeoff.models.pipelines import own_gains
 from bakeoff.record.account import account_lines, steady
 from bakeoff.record.comparable import computation_in, computation_of, differences, may_divide, subject_key
 from bakeoff.record.floor import floor
+from bakeoff.record.forecast import calls_ms
 from bakeoff.record.pipeline import PipelineRecord, Profile, Ranking, SlotProgram
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.record.verdict import LEAST_DIFFERENCE
@@ -67,7 +68,7 @@ class RivalFact(NamedTuple):
     """The slot's present variant, such as `eager/fp32`."""
     rival: str
     now_ms: float
-    """Sum over the slot's programs: calls per unit times the median of the record."""
+    """Sum over the slot's programs: calls per unit times the mean of the record, as a mix's time is promised."""
     rival_ms: float
     records: Sequence[str]
     """Record ids, those of the slot's present variant first."""
@@ -173,8 +174,8 @@ def _own_gains(record: PipelineRecord, table: ProfileTable) -> list[tuple[str, s
     rules = own_gains(record.mix.pipeline)
     if rules is None:
         return []
-    phases = {row.phase.name: (row.phase.unit_calls, row.phase.ms) for row in table.rows if row.phase.kind == "phase"}
-    return list(rules(record.unit, table.unit_ms, phases, record.sizes, record.configs.get("wm", {})))
+    phases_ms = {row.phase.name: row.phase.ms for row in table.rows if row.phase.kind == "phase"}
+    return list(rules(record.unit, table.unit_ms, phases_ms, record.sizes))
 
 
 def _phase(row: ProfileRow, launches: float | None) -> PhaseFact:
@@ -251,15 +252,15 @@ def _way(variant: Variant, quantisation: Quantisation) -> _Way:
 
 
 def _total(found: Mapping[str, Stored], slot: str, record: PipelineRecord) -> tuple[float, float, float]:
-    """Return a slot's milliseconds per unit by its records' medians, and by the lower and upper ends of intervals."""
-    median, low, high = 0.0, 0.0, 0.0
-    for workload, entry in found.items():
-        calls, latency = record.calls[f"{slot}.{workload}"], entry.record.latency
-        assert latency is not None
-        median += calls * latency.median_ms
-        low += calls * latency.low_ms
-        high += calls * latency.high_ms
-    return median, low, high
+    """Return what a slot's records promise of a unit in ms, and their lower and upper ends of intervals."""
+    calls = {workload: record.calls[f"{slot}.{workload}"] for workload in found}
+    records = {workload: entry.record for workload, entry in found.items()}
+    ends = [
+        (calls[workload] * clock.low_ms, calls[workload] * clock.high_ms)
+        for workload, each in records.items()
+        if (clock := each.latency) is not None
+    ]
+    return calls_ms(records, calls), sum(low for low, _ in ends), sum(high for _, high in ends)
 
 
 def _floors(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[FloorFact]:

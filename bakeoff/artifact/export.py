@@ -289,7 +289,9 @@ def _figures(stored: Stored) -> MeasuredFigures:
     )
 
 
-def verify(folder: Path, manifest: Manifest, allow_mismatch: bool, seconds: float, progress: Progress) -> VerifyResult:
+def verify(
+    folder: Path, manifest: Manifest, allow_mismatch: bool, progress: Progress, *, seconds: float = _DEADLINE_S
+) -> VerifyResult:
     """Compare an artifact with its sample in a fresh process, limited to `seconds`.
 
     Raises BakeoffError if the artifact is refused, or if its process ends without a result; Mismatch, after its files

@@ -17,6 +17,7 @@ import msgspec
 from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.locks import entry_lock
+from bakeoff.mix import parse_subject
 from bakeoff.models import component_names
 from bakeoff.models.brought.about import ABOUT, LIVE, LOOP, LOOPS, SCHEMA, About, Source, read_about
 from bakeoff.models.errors import BakeoffError
@@ -43,8 +44,8 @@ def is_brought(reference: str) -> bool:
 
 
 def is_pipeline(reference: str) -> bool:
-    """Return whether a reference is FILE.py:NAME and that file defines a class NAME."""
-    match = _FUNCTION.fullmatch(reference)
+    """Return whether a reference is FILE.py:NAME, with or without preset and options, and NAME a class in that file."""
+    match = _FUNCTION.fullmatch(parse_subject(reference)[0])
     if match is None:
         return False
     try:

@@ -54,7 +54,14 @@ def _bound_names(table: symtable.SymbolTable) -> Iterator[str]:
 
 
 def inspect_file(
-    file: Path, name: str, passes: int, threads: int, seconds: float, progress: Progress, record: tuple[str, ...] = ()
+    file: Path,
+    name: str,
+    passes: int,
+    threads: int,
+    progress: Progress,
+    record: tuple[str, ...] = (),
+    *,
+    seconds: float = 3600.0,
 ) -> Inspection:
     """Inspect the function `name` of a file for at most `seconds`, and record calls of the modules named in `record`.
 

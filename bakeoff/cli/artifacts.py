@@ -9,11 +9,9 @@ from bakeoff.cli.common import (
     Checkpoint,
     Device,
     Json,
-    Runs,
     Seed,
     Threads,
     app,
-    check_range,
     fail,
     named,
     names,
@@ -42,7 +40,6 @@ def export(
     threads: Threads = 0,
     seed: Seed = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an artifact that is there.")] = False,
-    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Turn a variant into a folder that loads elsewhere: programs, manifest, and a sample to check it against."""
@@ -86,7 +83,7 @@ def export(
             device=given["--device"],
         )
     weights = named("--checkpoint", checkpoint)
-    request = replace(request, threads=threads, weight_seed=seed, checkpoint=weights)
+    request = replace(request, threads=threads, weight_seed=seed, input_seed=seed, checkpoint=weights)
     targets = names("--for", build_for)
     if to is not None and len(targets) > 1:
         raise BakeoffError(f"--to {to}: {len(targets)} artifacts are made; leave it out, or give one GPU", "bad-option")
@@ -102,7 +99,7 @@ def export(
             if not request.dtypes and dtype != "given":
                 progress.say(f"exporting in {dtype}, the default here; --dtype (make: DTYPE=) takes another")
             target = default_folder(plan) if to is None else to
-            made.append(write_artifact(plan, target, force, records_folder(runs), command, progress))
+            made.append(write_artifact(plan, target, force, records_folder(), command, progress))
         if not as_json:
             print_document(artifact.exported(made[-1].folder, made[-1].manifest, made[-1].verified))
     if as_json:
@@ -116,7 +113,6 @@ def verify(
     allow_mismatch: Annotated[
         bool, typer.Option("--allow-mismatch", help="Open it on a host that it was not made for; the report says so.")
     ] = False,
-    seconds: Annotated[float, typer.Option(help="Time limit of the verification of an artifact.")] = 300.0,
     as_json: Json = False,
 ) -> None:
     """Open an artifact in a fresh process, call it with its sample, compare and time it; of a mix, each of them.
@@ -129,13 +125,12 @@ def verify(
     from bakeoff.export.mix import is_mix, read_mix
     from bakeoff.report.pages import artifact
 
-    check_range("--seconds", seconds, 0.1, 86400)
     verified, wrong = [], []
     for each in [folder / name for name in read_mix(folder).digests] if is_mix(folder) else [folder]:
         manifest = read_manifest(each)
         try:
             with TerminalProgress() as progress:
-                result = verify_artifact(each, manifest, allow_mismatch, seconds, progress)
+                result = verify_artifact(each, manifest, allow_mismatch, progress)
         except Mismatch as error:
             fail(str(error), 3, error.code)
         verified.append({"variant": manifest.variant, "digest": manifest.digest, "result": result})

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bakeoff.report.document import Document
 
 
-@on_pipelines("mix", "minutes", "input_seed", "monitor", "strict")
+@on_pipelines("mix", "minutes", "monitor")
 def budget(
     options: PipelineOptions,
     objective: Annotated[
@@ -38,7 +38,7 @@ def budget(
     from bakeoff.artifact.export import refuse_target
     from bakeoff.artifact.mix import export_mix, is_whole
     from bakeoff.cli.progress import TerminalProgress
-    from bakeoff.pipeline.budget import by_records
+    from bakeoff.pipeline.budget import by_records, contenders
     from bakeoff.pipeline.plan import make_programs
     from bakeoff.record.budget import shipped
     from bakeoff.record.objective import OF_BUDGET, parse_objective
@@ -52,7 +52,7 @@ def budget(
     with TerminalProgress() as progress:
         programs = make_programs(options.request, (), options.folder, progress)
     loop, known = programs.loop, load_all(options.folder)
-    found, misses, notes = by_records(programs, asked, allowed, known.pipelines, export is not None)
+    found, misses, notes = by_records(programs, asked, allowed, export is not None)
 
     def show(stored: "Sequence[StoredPipeline]") -> "Document":
         subject = f"{loop.name}:{loop.preset}{f' ({loop.label})' if loop.label else ''}"
@@ -68,7 +68,7 @@ def budget(
         warn(known.problems)
         print_json(as_data(())) if options.as_json else print_document(show(()))
     else:
-        mixes = tuple(each.slots for each in found.candidates[:2])
+        mixes = tuple(each.slots for each in contenders(found))
         done = run_mixes(replace(options, request=replace(options.request, mixes=mixes, budget=found)), show, as_data)
         chosen = shipped(done.stored) if done is not None else None
     if export is not None and chosen is None:

@@ -8,7 +8,6 @@ import typer
 from bakeoff.cli.common import (
     Device,
     Json,
-    Runs,
     Threads,
     app,
     check_range,
@@ -47,29 +46,28 @@ def doctor(
     ceilings: Annotated[
         bool, typer.Option("--ceilings", help="Measure this machine's best rates, and print the best known of each.")
     ] = False,
-    cache: Annotated[bool, typer.Option("--cache", help="Show how large the cache folder is.")] = False,
-    clear: Annotated[
-        bool, typer.Option("--clear", help="With --cache: delete what takes room; never while it is used.")
-    ] = False,
+    cache: Annotated[
+        str | None,
+        typer.Option(metavar="show|clear", help="How large the cache folder is; clear empties it unless it is in use."),
+    ] = None,
     device: Device = None,
     threads: Threads = 0,
-    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Print this host, its versions, known-bad combinations, and why a backend cannot run here.
 
-    --device, --threads and --runs are those of --ceilings: copies, reads, products and convolutions. Sweeps measure
-    those that they need once; another set can only raise them. Records keep what they were made with.
+    --device and --threads are those of --ceilings: copies, reads, products and convolutions. Sweeps measure those that
+    they need once; another set can only raise them. Records keep what they were made with.
     """
     from bakeoff.report.pages import doctor
 
-    if (ceilings and cache) or (clear and not cache) or ((device or threads or runs) and not ceilings):
-        text = "give --ceilings, with --device, --threads and --runs, or --cache, with --clear"
+    if cache not in (None, "show", "clear") or (ceilings and cache) or ((device or threads) and not ceilings):
+        text = "give --ceilings, with --device and --threads, or --cache show, or --cache clear"
         raise BakeoffError(text, "bad-option")
     if ceilings:
-        _measure_ceilings(named("--device", device), threads, records_folder(runs), as_json)
+        _measure_ceilings(named("--device", device), threads, records_folder(), as_json)
     elif cache:
-        _clear_cache(as_json) if clear else _show_cache(as_json)
+        _clear_cache(as_json) if cache == "clear" else _show_cache(as_json)
     else:
         found = doctor.read()
         print_json(found) if as_json else print_document(doctor.page(found))

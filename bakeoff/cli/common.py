@@ -1,8 +1,12 @@
 """Shared by the commands: the page of --help, reading options, printing JSON, warnings and errors."""
 
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -33,7 +37,8 @@ class Overview(TyperGroup):
         if args[0] in REPLACED:
             raise BakeoffError(f"bakeoff {args[0]} is now: bakeoff {REPLACED[args[0]]}", "bad-option")
         found = super().resolve_command(ctx, args)
-        known = {option for parameter in getattr(found[1], "params", ()) for option in parameter.opts}
+        takes = [found[1], self.commands["sweep" if args[0] == "gate" else args[0]]]
+        known = {option for command in takes for each in getattr(command, "params", ()) for option in each.opts}
         for word in args[1:]:
             option = word.partition("=")[0]
             if option[:2] == "--" and option in REPLACED and option not in known:
@@ -64,13 +69,23 @@ class Grouped(TyperCommand):
 
 REPLACED = {
     "ceilings": "doctor --ceilings",
-    "cache": "doctor --cache",
-    "supersede": "publish --supersede RECORD --reason WHY",
+    "cache": "doctor --cache show",
+    "supersede": "publish --supersede RECORD WHY",
     "--budget": "--time-limit",
+    "--clear": "--cache clear",
     "--deadline": "--row-timeout",
+    "--input-seed": "--seed, of weights and inputs",
+    "--minutes": "an option of pipeline and deadline alone",
+    "--option": "part of the name, as in owl[steps=10]",
+    "--preset": "part of the name, as in owl:tiny or mine.py:Loop:large",
+    "--reason": "the second word of --supersede RECORD WHY",
+    "--runs": "an option before the command: bakeoff --runs FOLDER table",
+    "--seconds": "always 30 minutes to verify, an hour to inspect",
     "--sweep": "--record; then bakeoff sweep FOLDER",
+    "--top": "always 20",
+    "--wide": "what any pipe gets: bakeoff table | less -S",
 }
-"""What is typed instead of a former command or option."""
+"""What is typed instead of a former command or option, where a command has no such option."""
 app = typer.Typer(
     cls=Overview,
     help="Compare compiler backends for real-time world models: built, proved, checked, timed and recorded.",
@@ -84,7 +99,6 @@ _LONGEST_NOTE = 500
 _LONGEST = 700
 """Most characters of a message."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
-Runs = Annotated[str | None, typer.Option("--runs", help="Folder of records (default: runs/ of the checkout).")]
 Backends = Annotated[
     list[str] | None,
     typer.Option(help="As in eager,inductor[freezing],a+b,mine.py:BACKEND.", autocompletion=backends),
@@ -102,12 +116,10 @@ TimeLimit = Annotated[
 ]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")]
 Threads = Annotated[int, typer.Option(help="CPU threads (default: all cores).")]
-Seed = Annotated[int, typer.Option(help="Seed of the random weights.")]
-InputSeed = Annotated[int, typer.Option(help="Seed of the inputs.")]
+Seed = Annotated[int, typer.Option(help="Seed of the random weights and of the inputs.")]
 Checkpoint = Annotated[str | None, typer.Option(help="Weights: .safetensors, or .pt as weights only.")]
 Note = Annotated[str, typer.Option(help="Goes into the records and the history.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished run of this plan.")]
-Wide = Annotated[bool, typer.Option("--wide", help="All columns, however narrow the terminal.")]
 Named = Annotated[
     str,
     typer.Argument(
@@ -163,12 +175,22 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
+_RUNS: ContextVar[str | None] = ContextVar("_RUNS", default=None)
+"""What was typed as `--runs`, while a command runs."""
+
+
 @app.callback()
 def _before_any_command(
-    version: Annotated[
+    context: typer.Context,
+    runs: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Folder of records (default: $BAKEOFF_RUNS, or that of the checkout)."),
+    ] = None,
+    _asked: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-) -> None: ...
+) -> None:
+    context.call_on_close(partial(_RUNS.reset, _RUNS.set(runs)))
 
 
 def print_text(text: str) -> None:
@@ -178,8 +200,8 @@ def print_text(text: str) -> None:
     print(printable(text))
 
 
-def print_document(document: "Document", wide: bool = False) -> None:
-    """Print a page fitted to the terminal; in full if stdout is no terminal, or with `wide`."""
+def print_document(document: "Document") -> None:
+    """Print a page fitted to the terminal; in full if stdout is no terminal. Its commands use the same records."""
     import os
 
     from rich.console import Console
@@ -189,7 +211,22 @@ def print_document(document: "Document", wide: bool = False) -> None:
     console = Console()
     limited = console.is_terminal or "COLUMNS" in os.environ
     coloured = console.is_terminal and not console.no_color and console.color_system is not None
-    print(terminal.render(document, console.width if limited and not wide else None, coloured))
+    shown = replace(document, blocks=_with_runs(document.blocks))
+    print(terminal.render(shown, console.width if limited else None, coloured))
+
+
+def _with_runs(blocks: "Sequence[Any]") -> tuple[Any, ...]:
+    """Return blocks of a page whose commands begin with `program()`."""
+    from bakeoff.report.document import Command, Section
+
+    return tuple(
+        replace(block, blocks=_with_runs(block.blocks))
+        if isinstance(block, Section)
+        else Command(re.sub(r"^bakeoff (?!--runs)", lambda _: f"{program()} ", block.text))
+        if isinstance(block, Command)
+        else block
+        for block in blocks
+    )
 
 
 def print_written(paths: Iterable[Path | str], as_json: bool = False, **more: object) -> None:
@@ -250,10 +287,10 @@ def short(option: str, text: str) -> str:
     return text
 
 
-def records_folder(runs: str | None) -> Path:
+def records_folder() -> Path:
     from bakeoff.machine import paths
 
-    asked = named("--runs", runs)
+    asked = named("--runs", _RUNS.get())
     return paths.runs_folder(Path(asked) if asked else None)
 
 
@@ -261,12 +298,13 @@ def records_folders(folder: Path) -> tuple[Path, ...]:
     """Return a folder of records, and, if it is the usual one, the published records beside it."""
     from bakeoff.machine import paths
 
-    return paths.with_published(folder) if folder == records_folder(None) else (folder,)
+    return paths.with_published(folder) if folder == paths.runs_folder() else (folder,)
 
 
-def runs_option(folder: Path) -> str:
-    """Return the `--runs` option that printed commands need to find this folder of records; "" for the usual one."""
-    return "" if folder == records_folder(None) else f"--runs {shlex.quote(str(folder))}"
+def program() -> str:
+    """Return the words with which printed commands begin: with the folder of records, if it was typed."""
+    asked = _RUNS.get()
+    return f"bakeoff --runs {shlex.quote(asked)}" if asked else "bakeoff"
 
 
 def warn(problems: Sequence[str]) -> None:

@@ -1,27 +1,24 @@
-"""The command that compares: two variants measured now, two records, or a stored comparison."""
+"""The command that compares: two variants, or those that tables leave undecided, measured now."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli import explain
 from bakeoff.cli.common import (
     Deadline,
     Json,
     Note,
-    Runs,
     Threads,
     app,
     check_range,
     print_document,
     print_json,
     records_folder,
-    runs_option,
     short,
 )
-from bakeoff.cli.reports import comparison_of, selected
+from bakeoff.cli.reports import comparison_facts, print_comparison, selected
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -32,63 +29,35 @@ if TYPE_CHECKING:
 
 @app.command()
 def compare(
-    a: Annotated[str, typer.Argument(help="A variant (wm:200m.step/eager/fp32@cpu), a record, or a title.")] = "",
-    b: Annotated[str, typer.Argument(help="Another of the same kind; empty: show the stored comparison A.")] = "",
+    a: Annotated[str, typer.Argument(help="A variant, as in wm:200m.step/eager/fp32@cpu.")] = "",
+    b: Annotated[str, typer.Argument(help="Another one.")] = "",
     undecided: Annotated[
         bool, typer.Option("--undecided", help="Run the finals that this machine's tables, or those of A, lack.")
     ] = False,
-    runs: Runs = None,
     note: Note = "",
     threads: Threads = 0,
     seconds: Annotated[float, typer.Option(help="About how long calls are measured.")] = 10.0,
     row_timeout: Deadline = None,
     as_json: Json = False,
 ) -> None:
-    """Measure two variants against each other now, interleaved; or set two records side by side."""
+    """Measure two variants against each other now, interleaved."""
     from bakeoff.cli.pages import update_pages
 
     short("--note", note)
-    folder = records_folder(runs)
-    variants = [_is_variant(text) for text in (a, b)]
+    folder = records_folder()
     check_range("--seconds", seconds, 0.1, 3600)
     if undecided:
         if b or threads:
             text = "--undecided takes the name of one model at most, and no --threads: each table has its own"
             raise BakeoffError(text, "bad-option")
         _compare_undecided(folder, a, seconds, row_timeout, note, as_json)
-    elif not a:
-        raise BakeoffError("nothing to compare: give two variants or two records, or --undecided", "bad-option")
-    elif not b:
-        _print(comparison_of(folder, a), as_json)
-    elif not any(variants):
-        explain.show(folder, a, b, as_json)
-    elif all(variants):
+    elif all("/" in text and "@" in text for text in (a, b)):
         kept = _measure(folder, _plan(a, b, threads, seconds, row_timeout), note)
         update_pages(folder)
-        _print(kept, as_json)
+        print_comparison(kept, as_json)
     else:
-        text = f"{a} and {b}: one is a variant (a:b.c/d/e@f) and the other is not; give two variants or two records"
-        raise BakeoffError(text, "not-comparable")
-
-
-def _is_variant(text: str) -> bool:
-    return "/" in text and "@" in text
-
-
-def _print(kept: "StoredComparison", as_json: bool) -> None:
-    from bakeoff.report.pages import comparison
-
-    print_json(_facts(kept)) if as_json else print_document(comparison.document(kept))
-
-
-def _facts(kept: "StoredComparison") -> dict[str, Any]:
-    """Return what --json prints of a comparison; its verdict is on A against B, and null if a side was not ok."""
-    from bakeoff.record.diff import differences
-    from bakeoff.record.verdict import verdict_of
-
-    a, b = kept.record.a, kept.record.b
-    sides = {"a": str(a.variant), "b": str(b.variant), "a_status": a.status, "b_status": b.status}
-    return {"id": kept.id, "verdict": verdict_of(kept.record), **sides, "differences": differences(a, b)}
+        text = "give two variants, or --undecided; of records, bakeoff show A prints one, and bakeoff explain A B two"
+        raise BakeoffError(text, "bad-option")
 
 
 def _plan(a: str, b: str, threads: int, seconds: float, row_timeout: float | None) -> "Plan":
@@ -122,7 +91,7 @@ def _compare_undecided(
     found = selected(folder, name, None)
     if found.foreign:
         raise BakeoffError(f"{folder} has records of other machines alone; run this command on theirs", "no-record")
-    plans, others = _lacking(folder, found.records, seconds, row_timeout)
+    plans, others = _lacking(found.records, seconds, row_timeout)
     kept: list[StoredComparison] = []
     try:
         for number, (title, plan) in enumerate(plans, 1):
@@ -131,13 +100,13 @@ def _compare_undecided(
         update_pages(folder)
     if as_json:
         left = [" ".join(filter(None, [f"{title}:", *why])) for title, *why in others]
-        print_json({"comparisons": [_facts(each) for each in kept], "not_measured": left})
+        print_json({"comparisons": [comparison_facts(each) for each in kept], "not_measured": left})
     else:
         print_document(comparison.finals([(title, each) for (title, _), each in zip(plans, kept, strict=True)], others))
 
 
 def _lacking(
-    folder: Path, records: "Records", seconds: float, row_timeout: float | None
+    records: "Records", seconds: float, row_timeout: float | None
 ) -> tuple[list[tuple[str, "Plan"]], list[tuple[str, str, str]]]:
     """Return (title, plan) of the tables that lack a final, and (title, reason, command) of those that need another
     command.
@@ -155,8 +124,7 @@ def _lacking(
             continue
         a, b = (entry.record for entry in found.best)
         if not takes_compare(a, b, found.objective):
-            asked = f"{command(a, b, found.objective)} {runs_option(folder)}".rstrip()
-            others.append((table.title, "run:", asked))
+            others.append((table.title, "run:", command(a, b, found.objective)))
             continue
         plan = _plan(str(a.variant), str(b.variant), a.threads, seconds, row_timeout)
         if of_this_code(plan, (a, b)):

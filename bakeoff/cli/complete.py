@@ -37,7 +37,7 @@ def records(incomplete: str) -> list[str]:
 
     with suppress(BakeoffError):
         return _beginning(
-            incomplete, [path.stem for folder in records_folders(records_folder(None)) for path in record_files(folder)]
+            incomplete, [path.stem for folder in records_folders(records_folder()) for path in record_files(folder)]
         )
     return []
 

@@ -9,7 +9,7 @@ from bakeoff.cli.pipeline import PipelineOptions, on_pipelines, run_mixes
 from bakeoff.models.errors import BakeoffError
 
 
-@on_pipelines("units", "input_seed", "deadline")
+@on_pipelines("units", "deadline")
 def deadline(
     options: PipelineOptions,
     minutes: Annotated[float, typer.Option(help="Of each mix, once its times have settled.")] = 10.0,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, print_document, print_json, records_folder, records_folders
+from bakeoff.cli.common import Json, app, print_document, print_json, records_folder, records_folders
 from bakeoff.cli.complete import records
 from bakeoff.cli.reports import stored_of
 from bakeoff.models.errors import BakeoffError
@@ -24,11 +24,10 @@ def explain(
         str, typer.Argument(help="A record, a sweep (20261124T041732-1f65bf) or a commit.", autocompletion=records)
     ],
     b: Annotated[str, typer.Argument(help="Another one.", autocompletion=records)],
-    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Say why times differ: what was changed, how much of the difference each can explain, and where the time went."""
-    show(records_folder(runs), a, b, as_json)
+    show(records_folder(), a, b, as_json)
 
 
 def show(folder: Path, a: str, b: str, as_json: bool) -> None:
@@ -74,7 +73,7 @@ def _records(folder: Path, asked: str) -> "Sequence[Record]":
             return list(found.values())
     entry = stored_of(folder, asked)
     if not isinstance(entry.record, Record):
-        text = f"{entry.id} is a run of pipeline {entry.record.mix}; run: bakeoff show {entry.id}"
+        text = f"{entry.id} is no record of a variant; run: bakeoff show {entry.id}"
         raise BakeoffError(text, "no-record")
     if entry.record.latency is None:
         text = f"{entry.id} has no samples, its status is {entry.record.status}; give a record that has samples"

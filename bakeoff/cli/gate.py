@@ -10,7 +10,6 @@ import typer
 
 from bakeoff.cli.common import (
     Json,
-    Runs,
     app,
     named,
     print_document,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from bakeoff.plan.request import Request
     from bakeoff.record.gate import Expected, GatedRow
 
-_NOT_OF_A_GATE = ("--final", "--monitor", "--on", "--option", "--processes", "--resume", "--strict", "--time-limit")
+_NOT_OF_A_GATE = ("--final", "--monitor", "--on", "--processes", "--resume", "--strict", "--time-limit")
 """Options of a sweep that a gate decides by itself, or does not have."""
 
 
@@ -66,7 +65,6 @@ def gate(
     expected: Annotated[str, typer.Option(help="File of rows that are expected not to be ok.")] = "",
     markdown: Annotated[str, typer.Option(help="Write the page into this file, for a CI summary.")] = "",
     junit: Annotated[str, typer.Option(help="Write JUnit XML into this file.")] = "",
-    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Fail if a candidate is slower than its baseline, if it no longer runs, or if a status changed.
@@ -80,7 +78,7 @@ def gate(
     if not (against or baseline_python or baseline_source):
         text = "give --against RECORDS, or --baseline-python and --baseline-source to measure the baseline now"
         raise BakeoffError(text, "bad-option")
-    asked = _Asked(records_folder(runs), _share(find), baseline_python, baseline_source)
+    asked = _Asked(records_folder(), _share(find), baseline_python, baseline_source)
     known, (requests, note) = _read_expected(expected), _requests(context, suite)
     if against:
         rows = _confirmed(_by_records(requests, against, asked, note), requests, against, asked, note)

@@ -5,15 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import (
-    Json,
-    Threads,
-    app,
-    check_range,
-    names,
-    print_document,
-    print_json,
-)
+from bakeoff.cli.common import Json, Threads, app, check_range, names, print_document, print_json
 from bakeoff.models.errors import BakeoffError
 
 
@@ -23,7 +15,6 @@ def inspect(
     passes: Annotated[int, typer.Option(help="Timed passes of your function.")] = 5,
     depth: Annotated[int, typer.Option(help="Levels of modules shown below those that it calls itself.")] = 1,
     threads: Threads = 0,
-    seconds: Annotated[float, typer.Option(help="Time limit of the whole inspection.")] = 3600.0,
     record: Annotated[
         list[str] | None,
         typer.Option(metavar="NAMES", help="Modules and methods whose calls to keep for a sweep, as printed."),
@@ -33,7 +24,7 @@ def inspect(
     """Say what an artifact is, takes, gives and needs; or which modules of your own Python are worth a compiler."""
     wanted = names("--record", record)
     if (":" in what or what.endswith(".py")) and not Path(what).is_dir():
-        _inspect_callable(what, passes, depth, threads, seconds, wanted, as_json)
+        _inspect_callable(what, passes, depth, threads, wanted, as_json)
     elif wanted:
         raise BakeoffError(f"--record: {what} is an artifact's folder; give FILE.py:NAME", "bad-option")
     else:
@@ -59,15 +50,7 @@ def _inspect_artifact(folder: Path, as_json: bool) -> None:
         print_document(artifact.inspected_mix(folder, mix, held, unmet) if mix else artifact.inspected(held[""], unmet))
 
 
-def _inspect_callable(
-    what: str,
-    passes: int,
-    depth: int,
-    threads: int,
-    seconds: float,
-    wanted: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def _inspect_callable(what: str, passes: int, depth: int, threads: int, wanted: tuple[str, ...], as_json: bool) -> None:
     """Print where the time of a pass goes, and what was recorded; exit with 1 if a wanted module was not recorded."""
     from bakeoff.bring.inspect import inspect_file, split_reference
     from bakeoff.cli.progress import TerminalProgress
@@ -77,11 +60,10 @@ def _inspect_callable(
     check_range("--passes", passes, 2, 1000)
     check_range("--depth", depth, 0, 100)
     check_range("--threads", threads, 0, 1024)
-    check_range("--seconds", seconds, 0.1, 86400)
     file, name = split_reference(what)
     threads = threads or host.usable_cores()
     with TerminalProgress() as progress:
-        inspected = inspect_file(file, name, passes, threads, seconds, progress, wanted)
+        inspected = inspect_file(file, name, passes, threads, progress, wanted)
     found = inspection.candidates(inspected)
     if as_json:
         print_json({"inspection": inspected, "candidates": found, "worth_sweeping": inspection.worth_sweeping(found)})

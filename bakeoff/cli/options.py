@@ -17,11 +17,9 @@ from bakeoff.cli.common import (
     DryRun,
     Dtypes,
     Final,
-    InputSeed,
     Json,
     Monitor,
     Note,
-    Runs,
     Seed,
     Threads,
     TimeLimit,
@@ -65,12 +63,10 @@ class SweepOptions:
     ] = None
     checkpoint: Checkpoint = None
     seed: Seed = 0
-    input_seed: InputSeed = 0
     sizes: Annotated[
         list[str] | None,
         typer.Option(help="Of a model of yours: x.0=1,4,8 builds engines for a range of sizes."),
     ] = None
-    option: Annotated[list[str] | None, typer.Option(help="Of a pipeline of yours, as in steps=10.")] = None
     config: Annotated[str | None, typer.Option(help="File of suites (default: bakeoff.toml in this folder).")] = None
     objective: Annotated[
         str,
@@ -105,7 +101,6 @@ class SweepOptions:
         typer.Option("--resume", help="Finish the newest unfinished run of this plan.", rich_help_panel="The command"),
     ] = False
     dry_run: DryRun = False
-    runs: Runs = None
     note: Note = ""
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 if any row is not ok, or left out for lack of time.")
@@ -121,7 +116,7 @@ class SweepOptions:
     @property
     def folder(self) -> Path:
         """Folder of the records."""
-        return records_folder(self.runs)
+        return records_folder()
 
     @property
     def time_limit_s(self) -> float:
@@ -191,7 +186,7 @@ def requests_of(options: SweepOptions, subjects: Sequence[Subject]) -> "list[Req
         suite=suite,
         batches=batches,
         weight_seed=options.seed,
-        input_seed=options.input_seed,
+        input_seed=options.seed,
         threads=options.threads,
         checkpoint=named("--checkpoint", options.checkpoint),
         processes=options.processes,

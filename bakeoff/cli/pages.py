@@ -9,7 +9,6 @@ import typer
 from bakeoff.cli.common import (
     Json,
     Machines,
-    Runs,
     app,
     error_line,
     fail,
@@ -29,7 +28,6 @@ from bakeoff.models.errors import BakeoffError, ErrorCode
 @app.command()
 def history(
     check: Annotated[bool, typer.Option("--check", help="Exit 1 if a page is not what the records give.")] = False,
-    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Write the results, the history and the pictures of every machine from the records; --check lists all that is
@@ -37,7 +35,7 @@ def history(
     from bakeoff.record.store import check_exists, load_all
     from bakeoff.report.pages import files, readme
 
-    folder = records_folder(runs)
+    folder = records_folder()
     check_exists(folder)
     if not check:
         warn(load_all(folder).problems)
@@ -66,11 +64,11 @@ def history(
 def publish(
     machine: Machines = None,
     supersede: Annotated[
-        str | None,
-        typer.Option(metavar="RECORD", help="Instead: take a bad record out of tables and history, with --reason."),
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="RECORD WHY", help="Instead: take a bad record out of tables and history; its file is kept."
+        ),
     ] = None,
-    reason: Annotated[str | None, typer.Option(help="Why that record is no longer shown; its file is kept.")] = None,
-    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Copy this machine's newest records into runs/published/ of the checkout; write them into README.md, and all pages
@@ -80,11 +78,12 @@ def publish(
     from bakeoff.report.figures import files as drawings
     from bakeoff.report.pages import files, readme
 
-    folder, published = records_folder(runs), paths.published_runs()
-    if supersede is not None or reason is not None:
-        if supersede is None or reason is None or machine:
-            raise BakeoffError("--supersede RECORD goes with --reason WHY, and without --machine", "bad-option")
-        print_written([_supersede(folder, supersede, short("--reason", reason))], as_json)
+    folder, published = records_folder(), paths.published_runs()
+    if supersede is not None:
+        if machine:
+            raise BakeoffError("--supersede and --machine do not go together; leave one out", "bad-option")
+        record, reason = supersede
+        print_written([_supersede(folder, record, short("--supersede", reason))], as_json)
         return
     if published is None:
         raise BakeoffError("records are published in a checkout, and this is none; run it in one", "bad-option")

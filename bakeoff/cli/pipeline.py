@@ -18,12 +18,10 @@ from bakeoff.cli.common import (
     Deadline,
     Device,
     DryRun,
-    InputSeed,
     Json,
     Monitor,
     Note,
     Resume,
-    Runs,
     Seed,
     Threads,
     app,
@@ -76,8 +74,12 @@ class PipelineOptions:
 
 
 def _shared_options(
-    name: Annotated[str, typer.Argument(metavar="PIPELINE", help="owl, matrix, or mine.py:Loop.")],
-    preset: Annotated[str | None, typer.Option(help="Preset (default: the pipeline's for the device).")] = None,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="PIPELINE", help="As tables print it: owl, matrix:tiny, owl[steps=10], mine.py:Loop:PRESET."
+        ),
+    ],
     mix: Annotated[
         list[str] | None,
         typer.Option(
@@ -85,43 +87,42 @@ def _shared_options(
             "(default: eager and best; deadline and rollout: best)."
         ),
     ] = None,
-    option: Annotated[list[str] | None, typer.Option(help="Of the pipeline, as in steps=10.")] = None,
     units: Annotated[int, typer.Option(help="Timed steady units of each mix.")] = 20,
     minutes: Annotated[float, typer.Option(help="The rounds of all mixes end after this time.")] = 10.0,
     device: Device = None,
     threads: Threads = 0,
     seed: Seed = 0,
-    input_seed: InputSeed = 0,
     checkpoint: Annotated[list[str] | None, typer.Option(help="Weights of a slot: SLOT=FILE.")] = None,
     deadline: Deadline = None,
     monitor: Monitor = False,
-    runs: Runs = None,
     note: Note = "",
     resume: Resume = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> PipelineOptions:
+    from bakeoff.mix import parse_subject
     from bakeoff.pipeline.request import PipelineRequest
     from bakeoff.plan.request import with_deadline
 
+    name, preset, given = parse_subject(name)
     find_user_code([name, *(mix or [])])
     request = PipelineRequest(
         pipeline=name,
-        preset=named("--preset", preset),
+        preset=preset,
         mixes=tuple(named("--mix", text) for text in mix or []),
-        options=tuple(named("--option", text) for text in option or []),
+        options=given,
         units=units,
         minutes=minutes,
         device=named("--device", device),
         threads=threads,
         weight_seed=seed,
-        input_seed=input_seed,
+        input_seed=seed,
         checkpoints=tuple(named("--checkpoint", text) for text in checkpoint or []),
         monitor=monitor,
     )
     if deadline is not None:
         request = replace(request, policy=with_deadline(request.policy, deadline))
-    return PipelineOptions(request, records_folder(runs), short("--note", note), resume, dry_run, as_json)
+    return PipelineOptions(request, records_folder(), short("--note", note), resume, dry_run, as_json)
 
 
 def on_pipelines(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -154,12 +155,11 @@ def pipeline(options: PipelineOptions) -> None:
     run_mixes(options, page.of_runs, lambda stored: {"mixes": page.as_rows(stored)})
 
 
-@on_pipelines()
+@on_pipelines("minutes")
 def profile(
     options: PipelineOptions,
     level: Annotated[int, typer.Option(help="1 units, 2 phases, 3 calls, 4 parts of networks, 5 parts of these.")] = 3,
     traced: Annotated[int, typer.Option(help="Traced units, after the timed ones.")] = 5,
-    top: Annotated[int, typer.Option(help="Kernels and operators that are listed.")] = 20,
     trace: Annotated[
         str | None, typer.Option(help="Folder for copies of the traces; open them at ui.perfetto.dev.")
     ] = None,
@@ -190,8 +190,9 @@ def profile(
     if nsight not in (None, "capture", *_COMMANDS):
         raise BakeoffError(f"--nsight {nsight}: give nsys, ncu or capture", "bad-option")
     capture = nsight == "capture"
-    profile = ProfileOptions(level=level, units=traced, top=top, memory=memory, compiler=compiler, capture=capture)
-    request, folder = replace(options.request, profile=profile), options.folder
+    request, folder = options.request, options.folder
+    profile = ProfileOptions(level=level, units=traced, memory=memory, compiler=compiler, capture=capture)
+    request = replace(request, profile=profile)
     if is_brought(request.pipeline) and not is_pipeline(request.pipeline):
         with TerminalProgress() as progress:
             described = bring(request.pipeline, request.weight_seed, request.threads, progress, device=request.device)

@@ -14,13 +14,12 @@ import typer
 from bakeoff.cli.common import (
     Machines,
     Named,
-    Runs,
     app,
     named,
     print_text,
     print_written,
+    program,
     records_folder,
-    runs_option,
     say,
     say_command,
 )
@@ -48,7 +47,6 @@ def export(
         str | None, typer.Option(help="The file to write (default: stdout); of mlflow, a folder or its address.")
     ] = None,
     machine: Machines = None,
-    runs: Runs = None,
 ) -> None:
     """Write every record of this machine for another tool, one row each, under names that stay the same."""
     from bakeoff.backends.install import extra_command
@@ -62,7 +60,7 @@ def export(
     if kind == "mlflow" and find_spec("mlflow") is None:
         text = f"--format mlflow: mlflow is not installed; run {extra_command('mlflow')}"
         raise BakeoffError(text, "missing-library")
-    folder = records_folder(runs)
+    folder = records_folder()
     found = selected(folder, name, machine).records
     rows = flat_rows(found)
     if found.ran:
@@ -87,7 +85,6 @@ def merge(
         list[Path],
         typer.Argument(metavar="FOLDER|ARCHIVE", help="Folders of records, as in runs/, or evidence.tar.gz."),
     ],
-    runs: Runs = None,
 ) -> None:
     """Copy the records that other folders or archives have, such as those of other machines, into the folder of
     records.
@@ -100,7 +97,7 @@ def merge(
     from bakeoff.record.store import merge as merge_folders
     from bakeoff.sweeps.resume import key_of
 
-    target = records_folder(runs)
+    target = records_folder()
     with ExitStack() as stack:
         folders = [_unpacked(source, stack) if source.is_file() else source for source in sources]
         timed = [path for folder in folders for path in sorted((folder / _UNFINISHED).glob("*.json"))]
@@ -119,7 +116,7 @@ def merge(
     print_text(f"{counted(copied, 'record')} copied to {target}, {had} were there")
     if copied:
         say("to write their pages:")
-        say_command(f"bakeoff history {runs_option(target)}".rstrip())
+        say_command(f"{program()} history")
 
 
 def _unpacked(archive: Path, stack: ExitStack) -> Path:

@@ -4,7 +4,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,8 +12,6 @@ from bakeoff.cli.common import (
     Json,
     Machines,
     Named,
-    Runs,
-    Wide,
     app,
     named,
     names,
@@ -23,14 +21,13 @@ from bakeoff.cli.common import (
     print_written,
     records_folder,
     records_folders,
-    runs_option,
     warn,
 )
 from bakeoff.cli.complete import records as known_records
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
-    from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline
+    from bakeoff.record.store import Records, StoredComparison, StoredEntry
     from bakeoff.report.selection import Selection
 
 
@@ -42,17 +39,20 @@ def show(
             help="A record's name, a beginning or hash of it, its file, or a title.", autocompletion=known_records
         ),
     ],
-    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Print one record, of a variant or of a pipeline's run, and where its log is."""
+    """Print one record: of a variant with where its log is, of a pipeline's run, or of a comparison."""
     from bakeoff.record.floor import best_ceilings
+    from bakeoff.record.schema import Comparison
     from bakeoff.record.store import is_run, load_all
     from bakeoff.report.pages import deadline, mix, rollout
     from bakeoff.report.pages import record as pages
 
-    folder = records_folder(runs)
+    folder = records_folder()
     stored = stored_of(folder, record)
+    if isinstance(stored.record, Comparison):
+        print_comparison(stored, as_json)
+        return
     if as_json:
         print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
         return
@@ -76,11 +76,9 @@ def show(
 def table(
     name: Named = "",
     machine: Machines = None,
-    runs: Runs = None,
     columns: Annotated[
         list[str] | None, typer.Option("--columns", help="Only these, as in name,latency,peak_mib.")
     ] = None,
-    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Print the tables of the newest sweeps and pipelines on this machine from their records."""
@@ -89,7 +87,7 @@ def table(
     from bakeoff.report.pages import batch_curve, budget, deadline, pipelines, results, rollout, sweep
 
     keys = sweep.chosen_keys(names("--columns", columns))
-    folder = records_folder(runs)
+    folder = records_folder()
     found = selected(folder, name, machine)
     records = found.records
     rows = newest(records.current)
@@ -108,10 +106,10 @@ def table(
         )
         return
     say_whose(found, name)
-    typed = {"name": shlex.quote(name) if name else "", "runs": runs_option(folder)}
-    parts = sweep.newest_tables(rows, records.current, records.comparisons, records.ceilings, keys, **typed)
+    typed = shlex.quote(name) if name else ""
+    parts = sweep.newest_tables(rows, records.current, records.comparisons, records.ceilings, keys, typed)
     parts = *parts, *batch_curve.sections(rows), *results.of_pipelines(records)
-    print_document(Document("", parts), wide)
+    print_document(Document("", parts))
 
 
 def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
@@ -143,20 +141,38 @@ def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
     raise BakeoffError(text + ("; others have some, see --machine all" if elsewhere else ""), code="no-record")
 
 
-def stored_of(folder: Path, asked: str) -> "Stored | StoredPipeline":
+def print_comparison(kept: "StoredComparison", as_json: bool) -> None:
+    from bakeoff.report.pages import comparison
+
+    print_json(comparison_facts(kept)) if as_json else print_document(comparison.document(kept))
+
+
+def comparison_facts(kept: "StoredComparison") -> dict[str, Any]:
+    """Return what --json prints of a comparison; its verdict is on A against B, and null if a side was not ok."""
+    from bakeoff.record.diff import differences
+    from bakeoff.record.verdict import verdict_of
+
+    a, b = kept.record.a, kept.record.b
+    sides = {"a": str(a.variant), "b": str(b.variant), "a_status": a.status, "b_status": b.status}
+    return {"id": kept.id, "verdict": verdict_of(kept.record), **sides, "differences": differences(a, b)}
+
+
+def stored_of(folder: Path, asked: str) -> "StoredEntry[Any]":
     """Return the record that `asked` names, or, of the only table that it names, the winner or else the fastest ok row.
 
     Raises BakeoffError if it names nothing, or several tables.
     """
-    from bakeoff.record.pipeline import PipelineRecord
-    from bakeoff.record.schema import Record
+    from bakeoff.record.schema import CeilingsRecord
     from bakeoff.record.store import find
     from bakeoff.report.groups import newest, tables
     from bakeoff.report.pipelines import pipeline_tables
     from bakeoff.report.recommendation import decision
 
     try:
-        return find(folder, asked, *records_folders(folder)[1:], kinds=(Record, PipelineRecord))
+        entry = find(folder, asked, *records_folders(folder)[1:])
+        if isinstance(entry.record, CeilingsRecord):
+            raise BakeoffError(f"{entry.id} has ceilings; bakeoff doctor --ceilings prints the best known", "no-record")
+        return entry
     except BakeoffError as error:
         if error.code != "no-record":
             raise
@@ -169,24 +185,6 @@ def stored_of(folder: Path, asked: str) -> "Stored | StoredPipeline":
         return (*of_pipelines[0].rows, *of_pipelines[0].stale)[0].entry
     best = decision(of_models[0].rows, found.comparisons)
     return best.winner or (*best.best, *of_models[0].rows, *of_models[0].built)[0]
-
-
-def comparison_of(folder: Path, asked: str) -> "StoredComparison":
-    """Return the comparison that `asked` names, or the newest one of the model that it names.
-
-    Raises BakeoffError if there is none.
-    """
-    from bakeoff.record.schema import Comparison
-    from bakeoff.record.store import find
-
-    try:
-        return find(folder, asked, *records_folders(folder)[1:], kinds=(Comparison,))
-    except BakeoffError as error:
-        found = _named(folder, asked, error)
-    if not found.comparisons:
-        text = f"{asked} has no final; give two variants or two records, or sweep two backends of it"
-        raise BakeoffError(text, "no-record")
-    return found.comparisons[-1]
 
 
 def _named(folder: Path, asked: str, error: BakeoffError) -> "Records":
@@ -242,13 +240,12 @@ def report(
     html: Annotated[str, typer.Option("--html", help="The file to write.")],
     name: Named = "",
     machine: Machines = None,
-    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Write one offline HTML page of this machine's newest records: tables that sort, figures that zoom."""
     from bakeoff.report.pages import results
 
-    path, folder = Path(named("--html", html)), records_folder(runs)
+    path, folder = Path(named("--html", html)), records_folder()
     found = selected(folder, name, machine)
     results.write_html(path, found.records, folder)
     if not as_json:

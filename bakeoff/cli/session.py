@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Wide, app, fail, named, print_document, print_json, print_written
+from bakeoff.cli.common import Json, app, fail, named, print_document, print_json, print_written
 from bakeoff.models.words import counted
 
 sessions = typer.Typer(
@@ -58,7 +58,6 @@ def aggregate(
 def show(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A session's record, *.session.json.")],
     html: Annotated[bool, typer.Option("--html", help="Write its page beside the record.")] = False,
-    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Show a session: rates, where units spend their time, ranges, counters, energy, and what could be gained."""
@@ -74,6 +73,6 @@ def show(
     if as_json:
         print_json(in_json(record))
         return
-    print_document(document(record), wide)
+    print_document(document(record))
     if html:
         print_written([page_path(path)])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FILE = "bakeoff.toml"
 _COMPONENTS, _POLICY = "components", "policy"
-_OF_A_RUN = ("config", "runs", "resume", "dry-run", "strict", "json")
+_OF_A_RUN = ("config", "resume", "dry-run", "strict", "json")
 """Options that say how one command runs, not what is measured; a suite has none of them."""
 
 
@@ -93,7 +93,7 @@ def check_keys(where: str, entries: Mapping[str, Any], known: list[str]) -> None
     for key in entries:
         if key not in known:
             near = meant(key, known) or f"; known: {', '.join(known)}"
-            near = f"; it is now '{REPLACED[f'--{key}'][2:]}'" if f"--{key}" in REPLACED else near
+            near = f"; it is now {REPLACED[f'--{key}'].removeprefix('--')}" if f"--{key}" in REPLACED else near
             raise BakeoffError(f"{where}: no key '{key}'{near}", "bad-config")
 
 

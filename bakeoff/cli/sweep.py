@@ -19,7 +19,7 @@ from bakeoff.cli.common import (
     print_document,
     print_json,
     print_text,
-    runs_option,
+    program,
     say,
     say_command,
     warn,
@@ -55,16 +55,13 @@ def sweep(context: typer.Context, **_values: Any) -> None:
         requests = requests_of(options, [(component, (), ()) for component in modules.values()])
         titled = list(zip(modules, requests, strict=True))
     else:
-        if options.option:
-            text = f"--option: {subjects[0][0]} is no pipeline; give mine.py:Loop, or leave it out"
-            raise BakeoffError(text, "bad-option")
         titled = [(request.component, request) for request in requests_of(options, subjects)]
-    results, code = _sweep_components(options, titled)
+    results, code = _sweep_components(options, titled, of_loop=loop is not None)
     if options.as_json:
         print_json(next(iter(results.values())) if loop is None and len(titled) == 1 else results)
     elif loop is not None and not options.dry_run and not code:
         say("the pipeline with the best of them:")
-        say_command(f"bakeoff pipeline {loop.typed}")
+        say_command(f"{program()} pipeline {loop.typed}")
     if code:
         raise typer.Exit(code)
 
@@ -95,8 +92,8 @@ def _described_loop(options: SweepOptions, subjects: Sequence[Subject]) -> "Loop
     """
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host
+    from bakeoff.mix import parse_subject
     from bakeoff.pipeline.describe import described_loop
-    from bakeoff.pipeline.request import parse_options
 
     name, presets, _ = subjects[0]
     wrong = [option for option in options.typed if option in _NOT_OF_PIPELINES]
@@ -104,17 +101,20 @@ def _described_loop(options: SweepOptions, subjects: Sequence[Subject]) -> "Loop
         what = wrong[0] if wrong else "other components or several GPUs"
         text = f"{name} is a pipeline, whose modules are swept without {what}; `bakeoff pipeline` names each by itself"
         raise BakeoffError(text, "bad-option")
-    device, given = host.usable_device(named("--device", options.device)), parse_options(options.option or [])
+    device, (reference, preset, given) = host.usable_device(named("--device", options.device)), parse_subject(name)
+    preset = preset or ",".join(presets)
     with TerminalProgress() as progress:
-        loop = described_loop(name, ",".join(presets), given, device, options.threads, options.seed, progress)
+        loop = described_loop(reference, preset, given, device, options.threads, options.seed, progress)
     for slot in loop.slots:
         if not slot.users:
             say(f"{slot.name} is {slot.component}, a component of this lab; sweep it by itself:")
-            say_command(f"bakeoff sweep {slot.component} --preset {slot.preset}")
+            say_command(f"{program()} sweep {slot.component} --preset {slot.preset}")
     return loop
 
 
-def _sweep_components(options: SweepOptions, titled: "Sequence[Titled]") -> tuple[dict[str, object], int]:
+def _sweep_components(
+    options: SweepOptions, titled: "Sequence[Titled]", of_loop: bool = False
+) -> tuple[dict[str, object], int]:
     """Sweep components where the options say; return each one's JSON output, and the exit code."""
     from bakeoff.cli.cluster import sweep_on_devices, sweep_on_ray
 
@@ -126,6 +126,12 @@ def _sweep_components(options: SweepOptions, titled: "Sequence[Titled]") -> tupl
     if options.gpus:
         return sweep_on_devices(requests, options)
     plans = _plans(requests, options)
+    if of_loop:
+        after = [plan.request.component for plan in (*plans[1:], *plans[:1])]
+        plans = [
+            replace(plan, request=replace(plan.request, next_slot=component))
+            for plan, component in zip(plans, after, strict=True)
+        ]
     results, codes = dict[str, object](), [0]
     for number, (title, _) in enumerate(titled):
         if len(titled) > 1:
@@ -262,7 +268,7 @@ def print_done(done: "SweepResult", rows: int, folder: Path, resume: str) -> Non
     from bakeoff.report.pages import batch_curve, sweep
 
     shown, held = newest(done.stored), load_all(folder)
-    parts = sweep.newest_tables(shown, held.current, done.finals, held.ceilings, runs=runs_option(folder))
+    parts = sweep.newest_tables(shown, held.current, done.finals, held.ceilings)
     where = folder_of(folder, done.stored[0].record) if done.stored else folder
     took = f"; took {duration(done.used_s * 1000)}" if done.used_s else ""
     kept = f"sweep {done.sweep}: {len(done.stored)} of {counted(rows, 'variant')} recorded in {where}{took}"

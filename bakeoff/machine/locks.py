@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -30,10 +30,8 @@ VARIABLE = "BAKEOFF_LOCKS"
 _LOCK_PARENTS = ("/run/lock", "/tmp")
 """Folders for all users: the first one that everybody may write to (FHS 3.0, section 3.15)."""
 _IN_USE = "in-use"
-_LONGEST_LIST = 1 << 16
-"""Largest size in bytes of a lock file, which gets a line from each process that shares the lock."""
-
-
+_READ = 1 << 16
+"""Bytes at the end of a lock file that are read; a shared one gets a line from each process that takes it."""
 _LONGEST_TEXT = 300
 """Most characters of a command or a folder that are written into a lock file."""
 
@@ -49,36 +47,21 @@ class Holder:
     """Seconds since 1970."""
     folder: str = ""
     """Folder in which the command was typed."""
-    left: str = ""
-    """Work that is left; "" if the holder did not state it."""
 
     def told(self, user: str) -> str:
         where = f" in {self.folder}" if self.folder else ""
         since = time.strftime("%H:%M", time.localtime(self.since_s))
-        return f"pid {self.pid} of {user}: {self.command}{where}, since {since}{self.left and f', {self.left}'}"
-
-
-@dataclass(frozen=True, slots=True)
-class HeldLocks:
-    """The locks that this process holds."""
-
-    idle_s: float
-    """Seconds since another process released one of them: zero after a wait, infinity if none is known to have held
-    one."""
-    holder: Holder
-    descriptors: tuple[int, ...]
-
-    def tell(self, left: str) -> None:
-        """Tell waiting processes how much work is left, as in `3 of 8 rows left`."""
-        for descriptor in self.descriptors:
-            _append_holder(descriptor, replace(self.holder, left=left))
+        return f"pid {self.pid} of {user}: {self.command}{where}, since {since}"
 
 
 @contextmanager
 def device_lock(
     device: str, say: Callable[[str], None], cache: Path | None = None, measures: bool = True
-) -> Iterator[HeldLocks]:
+) -> Iterator[float]:
     """Hold the locks of `device` and of this process's CPUs, after waiting for other processes that hold one.
+
+    Yields the seconds since another process released one of them: zero after a wait, infinity if none is known to have
+    held one.
 
     `say` is called with a text about the processes that are waited for. All processes take the locks in one order, so
     no two wait for each other. With `cache`, that cache folder cannot be cleared while the locks are held or waited
@@ -95,8 +78,7 @@ def device_lock(
             held.append(stack.enter_context(_cache_lock(cache, _IN_USE, True, say)))
         for name, shared in names if measures else ():
             held.append(stack.enter_context(_held(folder, name, shared, say)))
-        idle_s = min((each.idle_s for each in held), default=math.inf)
-        yield HeldLocks(idle_s, _own_holder(), tuple(each.descriptors[0] for each in held))
+        yield min(held, default=math.inf)
 
 
 @contextmanager
@@ -148,7 +130,7 @@ def _opened_folder() -> Iterator[int]:
 
 
 @contextmanager
-def _cache_lock(cache: Path, name: str, shared: bool, say: Callable[[str], None] | None) -> Iterator[HeldLocks]:
+def _cache_lock(cache: Path, name: str, shared: bool, say: Callable[[str], None] | None) -> Iterator[float]:
     folder = cache / "locks"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -156,16 +138,16 @@ def _cache_lock(cache: Path, name: str, shared: bool, say: Callable[[str], None]
     except OSError as error:
         raise _unusable(folder, error) from error
     try:
-        with _held(descriptor, f"{name}.lock", shared, say) as held:
-            yield held
+        with _held(descriptor, f"{name}.lock", shared, say) as idle_s:
+            yield idle_s
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def _held(folder: int, name: str, shared: bool, say: Callable[[str], None] | None) -> Iterator[HeldLocks]:
-    """Hold one lock file. If another process holds it, report that by `say` and wait; without `say`, raise
-    BakeoffError."""
+def _held(folder: int, name: str, shared: bool, say: Callable[[str], None] | None) -> Iterator[float]:
+    """Hold one lock file, and yield the seconds since its last release. If another process holds it, report that by
+    `say` and wait; without `say`, raise BakeoffError."""
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
         descriptor = _open_file(folder, name)
@@ -176,19 +158,19 @@ def _held(folder: int, name: str, shared: bool, say: Callable[[str], None] | Non
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            holders = "; ".join(_read_holders(descriptor).values()) or "another process"
+            holders = "; ".join(_read_holders(descriptor)) or "another process"
             if say is None:
                 text = f"the cache folder is in use by {holders}; try again after it has ended"
                 raise BakeoffError(text, "busy") from None
             say(f"waiting for {holders}")
             fcntl.flock(descriptor, kind)
             idle_s = 0.0
-        if not shared:
-            with suppress(OSError):
+        with suppress(OSError):  # a full disk costs the name, not the lock
+            if not shared:
                 os.ftruncate(descriptor, 0)
-        holder = _own_holder()
-        _append_holder(descriptor, holder)
-        yield HeldLocks(idle_s, holder, (descriptor,))
+            # The file is open for appending: of two that share it and write at once, none overwrites the other's line.
+            os.write(descriptor, msgspec.json.encode(_own_holder()) + b"\n")
+        yield idle_s
     finally:
         with suppress(OSError):  # a full disk costs the time, not the lock
             os.utime(descriptor)
@@ -238,31 +220,18 @@ def _kept(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def _append_holder(descriptor: int, holder: Holder) -> None:
-    """Append the holder to a lock file. The last line of a process counts; a shared lock has lines of several
-    processes.
-
-    The file is open for appending: of two that share it and write at once, none overwrites the other's line.
-    """
-    lines = [msgspec.json.encode(holder)]
-    with suppress(OSError):  # a full disk costs the name, not the lock
-        if os.fstat(descriptor).st_size > _LONGEST_LIST // 2:
-            lines = [*map(msgspec.json.encode, _read_holders(descriptor)), *lines]
-            os.ftruncate(descriptor, 0)
-        os.write(descriptor, b"".join(line + b"\n" for line in lines))
-
-
-def _read_holders(descriptor: int) -> dict[Holder, str]:
-    """Return the holders named in a lock file whose processes still run, each with its description."""
-    found: dict[int, tuple[Holder, str]] = {}
-    for line in os.pread(descriptor, _LONGEST_LIST, 0).splitlines():
+def _read_holders(descriptor: int) -> list[str]:
+    """Return a description of each holder named in a lock file whose process still runs."""
+    found: dict[int, str] = {}
+    start = max(0, os.fstat(descriptor).st_size - _READ)
+    for line in os.pread(descriptor, _READ, start).splitlines():
         with suppress(msgspec.MsgspecError, psutil.Error):
             holder = msgspec.json.decode(line, type=Holder)
             process = psutil.Process(holder.pid)
             told = holder.told(process.username())
             if process.create_time() <= holder.since_s + 1 and told.isprintable():
-                found[holder.pid] = holder, told
-    return dict(found.values())
+                found[holder.pid] = told
+    return list(found.values())
 
 
 def _cpu_names(cpus: Collection[int]) -> list[str]:

@@ -224,11 +224,6 @@ class RaplProbe:
                 f"energy of the CPU is unknown: /{_ZONES} has no packages; virtual machines and containers hide them"
             )
 
-    @property
-    def domains(self) -> tuple[str, ...]:
-        """Names of the domains whose counters can be read."""
-        return tuple(self._files)
-
     def sample(self, now_ns: int) -> tuple[Reading, ...]:
         for name, file in tuple(self._files.items()):
             try:

@@ -70,6 +70,7 @@ def make_record(
         loop_hash=pipeline_hash(subject.loop.reference),
         instrument=instrument_hash(),
         budget=request.budget,
+        forecast=mix.forecast,
         sustained=request.sustained,
     )
 
@@ -122,7 +123,7 @@ def _completed(program: SlotProgram, mix: MixPlan) -> SlotProgram:
     key = Key(program.slot, program.variant.workload)
     program = replace(shareable(program), source=source_of(mix.rows[key]))
     part = mix.parts.get(key)
-    return program if part is None else replace(program, part=part.id, part_median_ns=part.median_ns)
+    return program if part is None else replace(program, part=part.id)
 
 
 def _memory(memory: PipelineMemory, peaks: GpuPeaks | None) -> PipelineMemory:

@@ -45,6 +45,13 @@ class Limits:
     """Time limit of all rounds together."""
 
 
+def open_caches(mix: MixPlan) -> None:
+    """Make the folders in which the programs of a mix are built."""
+    build_cache.open_folder(mix.cache_folder)
+    for row in mix.rows.values():
+        row.cache_folder.mkdir(parents=True, exist_ok=True)
+
+
 @dataclass(slots=True)
 class MixWorker:
     """The parent's handle of a mix's worker, as a side of a race.
@@ -77,9 +84,7 @@ class MixWorker:
 
     def __enter__(self) -> "MixWorker":
         session, mix = self.session, self.mix
-        build_cache.open_folder(mix.cache_folder)
-        for row in mix.rows.values():
-            row.cache_folder.mkdir(parents=True, exist_ok=True)
+        open_caches(mix)
         request = session.plan.request
         programs = tuple(
             (key.slot, measure_job(row, request.policy, self.references[str(key)])) for key, row in mix.rows.items()

@@ -1,12 +1,11 @@
-"""Finds records of single programs (parts) that predict the cost of a mix and choose the best one.
+"""Finds records of single programs (parts) by which mixes are promised and chosen.
 
 A record counts for a program if it was made on the same machine (all on one host of it) with the same code, library
 versions, threads, config, batch and weights. A workload of another name is the same program if the names differ only
 in a trailing number and inputs, outputs and work are equal: in preset 200m of wm, `step` is `step29`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import msgspec
@@ -25,36 +24,16 @@ from bakeoff.record.source import backend_source, component_hash, instrument_has
 from bakeoff.record.store import Stored, of_one_host
 
 _DIGITS = "0123456789"
-_MAY_WORK = ("ok", "unstable")
-"""Statuses of a newest record whose variant ran and computed the right outputs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The newest record of a program with one choice of backends and dtype."""
-
-    id: str
-    record: Record
-
-    @property
-    def usable(self) -> bool:
-        """Whether the record has a reliable median."""
-        return self.record.status == "ok" and self.record.latency is not None
-
-    @property
-    def median_ns(self) -> int:
-        return round(self.record.latency.median_ms * 1e6) if self.record.latency is not None else 0
-
-    @property
-    def peak_bytes(self) -> int:
-        """Peak memory on the device, else of the process; 0 if the host has no such meter."""
-        memory = self.record.measurement.memory
-        return (memory.device_peak_bytes or memory.host_peak_bytes or 0) if memory is not None else 0
-
-
-KnownParts = Callable[[str, Subject], Mapping[SlotChoice, Part]]
+KnownParts = Callable[[str, Subject], Mapping[SlotChoice, Stored]]
 """Function from a slot and the subject of one of its programs to the newest record of the program for each choice of
 backends and dtype, preferably an `ok` one."""
+
+
+def usable(record: Record) -> bool:
+    """Return whether a record has a reliable time."""
+    return record.status == "ok" and record.latency is not None
 
 
 def known_parts(stored: Sequence[Stored]) -> KnownParts:
@@ -65,7 +44,7 @@ def known_parts(stored: Sequence[Stored]) -> KnownParts:
 
 def _parts_of(
     stored: Sequence[Stored], slot: str, subject: Subject, backend_hash: Callable[[str], str]
-) -> Mapping[SlotChoice, Part]:
+) -> Mapping[SlotChoice, Stored]:
     component = resolve_component(subject.component)
     config = component.preset(subject.preset).config
     weights = weights_key(component.weights) or subject.checkpoint_hash
@@ -82,7 +61,7 @@ def _parts_of(
         libraries=libraries(host.read_versions()),
     )
     plain = msgspec.json.decode(msgspec.json.encode(config))
-    found: dict[SlotChoice, Part] = {}
+    found: dict[SlotChoice, Stored] = {}
     for entry in of_one_host(stored, this_machine(subject.device)):
         record = entry.record
         variant = record.variant
@@ -94,8 +73,8 @@ def _parts_of(
         ):
             choice = SlotChoice(slot, variant.backends, variant.dtype)
             before = found.get(choice)
-            if before is None or not before.usable or record.status != "unstable":
-                found[choice] = Part(entry.id, record)
+            if before is None or not usable(before.record) or record.status != "unstable":
+                found[choice] = entry
     return found
 
 
@@ -110,42 +89,3 @@ def same_program(component: Component, config: object, one: str, other: str, bat
     except BakeoffError:  # the record's workload is gone
         return False
     return (first.inputs, first.outputs, first.work) == (second.inputs, second.outputs, second.work)
-
-
-def failed_choices(programs: Iterable[Mapping[SlotChoice, Part]]) -> set[SlotChoice]:
-    """Return the choices that failed in the newest record of any of these programs of a slot."""
-    return {choice for parts in programs for choice, part in parts.items() if part.record.status not in _MAY_WORK}
-
-
-def best_choice(
-    programs: Mapping[str, Mapping[SlotChoice, Part]], calls: Mapping[str, int], quantised: bool
-) -> tuple[SlotChoice, tuple[str, ...]] | None:
-    """Return the fastest backends and dtype to fill a slot with, and the programs whose records decided; None without
-    records.
-
-    `programs` has the known parts of each program of the slot, `calls` its calls in a steady unit. The main program is
-    the one with the most time in a unit: its calls times its smallest median. Candidates are the choices with a usable
-    record of the main program, without those that failed in the newest record of any program of the slot, and without
-    quantised choices unless `quantised`. They are compared by the sum of calls times median over the programs that all
-    candidates have records of; ties are broken by the choice's text.
-    """
-    failed = failed_choices(programs.values())
-    usable = {
-        program: {
-            choice: part.median_ns
-            for choice, part in parts.items()
-            if part.usable and choice not in failed and (quantised or not part.record.quantisation)
-        }
-        for program, parts in programs.items()
-    }
-    known = [program for program in usable if calls.get(program) and usable[program]]
-    if not known:
-        return None
-    main = max(known, key=lambda program: calls[program] * min(usable[program].values()))
-    candidates = usable[main]
-    compared = tuple(program for program in known if usable[program].keys() >= candidates.keys())
-
-    def cost(choice: SlotChoice) -> tuple[int, str]:
-        return sum(calls[program] * usable[program][choice] for program in compared), str(choice)
-
-    return min(candidates, key=cost), compared

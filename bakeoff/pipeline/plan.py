@@ -14,7 +14,8 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names
 from bakeoff.models.pipelines.pipeline import Key, Loop, Slot
 from bakeoff.pipeline.describe import described_loop, with_models
-from bakeoff.pipeline.parts import KnownParts, Part, best_choice, known_parts
+from bakeoff.pipeline.forecast import forecasts, promised
+from bakeoff.pipeline.parts import KnownParts, known_parts, usable
 from bakeoff.pipeline.request import (
     PipelineRequest,
     RequestedMix,
@@ -34,7 +35,9 @@ from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Precheck, Row, build_environment, lasting, short_of_memory
 from bakeoff.process.jobs import LoopSubject
-from bakeoff.record.store import StoredPipeline, load_all
+from bakeoff.record.forecast import shown_spread
+from bakeoff.record.pipeline import Forecast
+from bakeoff.record.store import Stored, StoredPipeline, load_all, of_one_host
 from bakeoff.sweeps.progress import Progress
 
 
@@ -46,8 +49,10 @@ class MixPlan:
     role: Role
     rows: Mapping[Key, Row]
     """Each program, planned like a row of a sweep, with its caches in the mix's folder."""
-    parts: Mapping[Key, Part]
-    """The record that predicts a program's time; programs without one of the same machine and code are left out."""
+    parts: Mapping[Key, Stored]
+    """The record that promises a program's time; programs without one of the same machine and code are left out."""
+    forecast: Forecast | None
+    """What these records promise; None if they lack a program that a steady unit calls."""
     config_id: str
     precheck: Precheck | None
     """Why the mix cannot run; None if it can. `oom` is judged by the memory that was free when the plan was made."""
@@ -86,6 +91,10 @@ class PipelinePlan:
     eager: Mapping[Key, Plan]
     """For each program, the plan of a sweep of eager fp32 alone."""
     known: KnownParts
+    spread: float
+    """How far runs lie from their promises by records on this machine, as a share."""
+    anchored_spread: float
+    """The same of mixes whose programs were timed again."""
     notes: tuple[str, ...] = ()
     """Notes to print before the run, such as mixes that were left out, and why."""
     slots: Mapping[str, Plan] = field(default_factory=dict)
@@ -117,7 +126,7 @@ class PipelinePlan:
         """Return the plans of a slot's programs, by program."""
         return {key.program: plan for key, plan in self.eager.items() if key.slot == slot}
 
-    def parts_of(self, slot: str) -> Mapping[str, Mapping[SlotChoice, Part]]:
+    def parts_of(self, slot: str) -> Mapping[str, Mapping[SlotChoice, Stored]]:
         """Return the newest record of each way of filling a slot, by program."""
         return {name: self.known(slot, plan.rows[0].subject) for name, plan in self.of(slot).items()}
 
@@ -130,7 +139,7 @@ def make_programs(
     check_counts(request)
     whole = next((mix for mix in asked if isinstance(mix, Mix)), None)
     device = host.usable_device(agreed("--device", request.device, whole.device if whole else ""))
-    preset = agreed("--preset", request.preset, whole.preset if whole else "")
+    preset = agreed("preset", request.preset, whole.preset if whole else "")
     options = chosen_options(request, whole)
     loop = described_loop(request.pipeline, preset, options, device, request.threads, request.weight_seed, progress)
     loop = with_models(loop, device, request.threads, progress)
@@ -167,7 +176,8 @@ def make_programs(
     of_slot = {key.slot: plan for key, plan in eager.items()}
     subjects = {slot: plan.rows[0].subject for slot, plan in of_slot.items()}
     with_files = {slot: subject for slot, subject in subjects.items() if subject.checkpoint}
-    first = next(iter(subjects.values()))
+    first, stored = next(iter(subjects.values())), load_all(runs)
+    ran = of_one_host(stored.pipelines, this_machine(first.device))
     computed = [
         loop.name,
         loop.preset,
@@ -189,7 +199,9 @@ def make_programs(
         ),
         subject_id=digest(computed),
         eager=eager,
-        known=known_parts(load_all(runs).current),
+        known=known_parts(stored.current),
+        spread=shown_spread(ran),
+        anchored_spread=shown_spread(ran, anchored=True),
         notes=loop.notes,
     )
 
@@ -213,7 +225,7 @@ def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress)
         if any(key not in mix.parts for mix in mixes.values()):
             missing.setdefault(key.slot, []).append(key.program)
     if missing and not notes and request.horizon_db is None:
-        notes = [f"no prediction of a unit's time: {no_records(plan, missing)}"]
+        notes = [f"no promise of a unit's time: {no_records(plan, missing)}"]
     facts = [request.policy, request.units, request.profile, request.horizon_db]
     facts += [host.read_host(), host.read_versions(), *paths.commit()]
     if (sustained := request.sustained) is not None:
@@ -267,7 +279,8 @@ def _mix(plan: PipelinePlan, role: Role, plans: Mapping[Key, Plan]) -> MixPlan:
         mix=mix,
         role=role,
         rows={key: replace(row, cache_folder=folder / str(key), environment=environment) for key, row in rows.items()},
-        parts={key: part for key, part in parts.items() if part is not None and part.usable},
+        parts={key: part for key, part in parts.items() if part is not None and usable(part.record)},
+        forecast=promised(plan, mix.slots),
         config_id=config_id,
         precheck=next(obstacles, None) or short_of_memory(memory, device),  # memory is counted for the whole mix
         memory=memory,
@@ -329,12 +342,11 @@ def _best(plan: PipelinePlan, quantised: bool) -> tuple[tuple[SlotChoice, ...], 
     """Return the best variant of each slot by the records, and the programs of slots that lack records."""
     slots, missing = [], {}
     for slot in plan.loop.slots:
-        calls = {key.program: count for key, count in plan.loop.calls().items() if key.slot == slot.name}
-        found = best_choice(plan.parts_of(slot.name), calls, quantised)
-        if found is None:
-            missing[slot.name] = [name for name in plan.of(slot.name) if calls.get(name)]
+        found = forecasts(plan, slot.name, None if quantised else ())
+        if found:
+            slots.append(min(found, key=lambda way: (found[way].ms, str(way))))
         else:
-            slots.append(found[0])
+            missing[slot.name] = [name for name in plan.of(slot.name) if plan.loop.calls().get(Key(slot.name, name))]
     return tuple(slots), missing
 
 
@@ -357,7 +369,7 @@ def sweep_of(plan: PipelinePlan, slot: Slot, programs: Sequence[str] = ()) -> st
 USUAL_FPS = 24.0
 """Frames a second by which a sustained run is judged if neither the request nor the pipeline states a rate."""
 _GUESS_EAGER_S, _GUESS_CALL_S = 5.0, 1.0
-"""Seconds of a build by eager, and of a call of a program without a record."""
+"""Seconds of a build by eager, and of a call in a mix that records do not promise."""
 _ROLLOUT_RUNS = 12
 """Runs of all units that a rollout takes: two of the mix, and of eager seven in its dtypes and one in fp64 (three)."""
 
@@ -382,12 +394,11 @@ def estimate(plan: PipelinePlan, runs: Path) -> dict[str, Any]:
 def _cost(plan: PipelinePlan, mix: MixPlan, earlier: StoredPipeline | None) -> dict[str, Any]:
     """Return the estimate of one mix as JSON values.
 
-    `predicted_unit_ms` is the sum of calls times medians over a steady unit, None if a program lacks a record.
-    `seconds_from` is the id of the record that the time is taken from, `parts` or `guess`.
+    `promised_ms` is what records promise of a steady unit, None if a program lacks a record. `seconds_from` is the id
+    of the record that the time is taken from, `parts` or `guess`.
     """
-    request, calls = plan.request, plan.loop.calls()
-    call_s = {key: part.median_ns / 1e9 for key, part in mix.parts.items()}
-    unit_s = sum(count * call_s.get(key, _GUESS_CALL_S) for key, count in calls.items())
+    request, calls, promise = plan.request, plan.loop.calls(), mix.forecast
+    unit_s = promise.ms / 1000 if promise is not None else _GUESS_CALL_S * sum(calls.values())
     if mix.precheck is not None:
         seconds, source = 0.0, ""
     elif earlier is not None and request.sustained is None:
@@ -399,14 +410,14 @@ def _cost(plan: PipelinePlan, mix: MixPlan, earlier: StoredPipeline | None) -> d
         if request.sustained is not None:
             units_s = request.minutes * 60
         seconds = sum(guess_build_s(row) or _GUESS_EAGER_S for row in mix.rows.values()) + units_s
-        source = "parts" if calls.keys() <= call_s.keys() else GUESS
+        source = "parts" if promise is not None else GUESS
     return {
         "mix": str(mix.mix),
         "role": mix.role,
         "precheck": str(mix.precheck or ""),
         "calls": {str(key): count for key, count in calls.items()},
         "parts": {str(key): part.id for key, part in mix.parts.items()},
-        "predicted_unit_ms": unit_s * 1000 if calls.keys() <= call_s.keys() else None,
+        "promised_ms": promise.ms if promise is not None else None,
         "memory_bytes": mix.memory.device,
         "seconds": seconds,
         "seconds_from": source,

@@ -42,8 +42,8 @@ class PipelineRequest:
     preset: str = ""
     mixes: tuple[str, ...] = ()
     """Mixes, each as a word of WORDS, a mix's string, or only its slots; empty: eager and best."""
-    options: tuple[str, ...] = ()
-    """Options of the pipeline, each in the form `steps=10`."""
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    """Options of the pipeline; their values may be text."""
     units: int = UNITS
     """Steady units of each mix."""
     minutes: float = MINUTES
@@ -79,12 +79,10 @@ def check_counts(request: PipelineRequest) -> None:
         if not 1 <= how.buffer <= MOST_BUFFER:
             raise BakeoffError(f"--buffer {how.buffer}: give 1 to {MOST_BUFFER} units", "bad-option")
     asked = request.profile
-    if asked is None:
-        return
-    limits = {"--level": (asked.level, 1, 5), "--traced": (asked.units, 1, MOST_TRACED), "--top": (asked.top, 1, 1000)}
-    for option, (value, least, most) in limits.items():
-        if not least <= value <= most:
-            raise BakeoffError(f"{option} {value}: give {least} to {most}", "bad-option")
+    limits = {"--level": (asked.level, 5), "--traced": (asked.units, MOST_TRACED)} if asked is not None else {}
+    for option, (value, most) in limits.items():
+        if not 1 <= value <= most:
+            raise BakeoffError(f"{option} {value}: give 1 to {most}", "bad-option")
 
 
 def requested_mixes(request: PipelineRequest) -> tuple[RequestedMix, ...]:
@@ -132,32 +130,12 @@ def filled(named: Sequence[SlotChoice], loop: Loop) -> tuple[SlotChoice, ...]:
     return tuple(by_name.get(slot.name, SlotChoice(slot.name, eager, "fp32")) for slot in loop.slots)
 
 
-def parse_options(texts: Sequence[str]) -> dict[str, OptionValue]:
-    """Parse a pipeline's options, each in the form `steps=10`, or a name for True.
-
-    Raises BakeoffError for an option without a name, or one that is given twice.
-    """
-    given: dict[str, OptionValue] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not name:
-            raise BakeoffError(f"--option '{text}': give it as in steps=10", "bad-option")
-        if name in given:
-            raise BakeoffError(f"--option {name} is given twice; keep one", "bad-option")
-        given[name] = value if equals else True
-    return given
-
-
-def chosen_options(request: PipelineRequest, whole: Mix | None) -> dict[str, OptionValue]:
-    """Return the pipeline's options, from a complete mix or from those given separately.
-
-    Raises BakeoffError for an option that is given twice, or beside a mix.
-    """
-    given = parse_options(request.options)
+def chosen_options(request: PipelineRequest, whole: Mix | None) -> Mapping[str, OptionValue]:
+    """Return the pipeline's options, of a complete mix or of the request. Raises BakeoffError if both have some."""
     if whole is None:
-        return given
-    if given:
-        text = f"--option {' '.join(request.options)}: the mix {whole} has its own; leave one out"
+        return request.options
+    if request.options:
+        text = f"options {', '.join(request.options)}: the mix {whole} has its own; leave one out"
         raise BakeoffError(text, "bad-option")
     return dict(whole.options)
 
@@ -217,6 +195,6 @@ def _call(request: PipelineRequest, component: str, preset: str, workload: str) 
     """Return the request for a loop whose unit is one call of a program. Raises BakeoffError if it names another
     preset."""
     if request.preset not in ("", preset):
-        raise BakeoffError(f"--preset {request.preset}: the subject says {preset}; leave one out", "bad-option")
-    options = (*request.options, f"workload={workload}")
+        raise BakeoffError(f"preset {request.preset}: the subject says {preset}; leave one out", "bad-option")
+    options = {**request.options, "workload": workload}
     return replace(request, pipeline=f"{PREFIX}{component}", preset=preset, options=options)

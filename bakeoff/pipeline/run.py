@@ -7,22 +7,26 @@ import random
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
+from bakeoff.machine import build_cache
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.pipeline.assemble import How, make_record
 from bakeoff.pipeline.compiler_log import seen_apart
-from bakeoff.pipeline.mix_worker import Limits, MixWorker, run_rounds, run_sustained, wait_until_ready
+from bakeoff.pipeline.mix_worker import Limits, MixWorker, open_caches, run_rounds, run_sustained, wait_until_ready
 from bakeoff.pipeline.plan import MixPlan, PipelinePlan
 from bakeoff.pipeline.session import PipelineSession, loop_reference_folder, make_loop_reference
 from bakeoff.plan.memory import total
 from bakeoff.plan.rows import short_of_memory
+from bakeoff.process.jobs import AnchorJob, MeasureJob
 from bakeoff.process.phases import Block
 from bakeoff.process.signals import first_signal_waits
-from bakeoff.process.supervisor import Outcome
+from bakeoff.process.supervisor import Outcome, run_job
 from bakeoff.race import LARGEST_OFFSET, open_sides
 from bakeoff.record.finding import Finding, new_finding
+from bakeoff.record.forecast import BETWEEN, around
 from bakeoff.record.frames import figures
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
 from bakeoff.record.rollout import rollout_text
@@ -30,10 +34,16 @@ from bakeoff.record.store import StoredPipeline, load_all, save
 from bakeoff.sweeps.context import make_context
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.resume import SweepState, open_run
-from bakeoff.sweeps.row import References, launch_of, make_reference
+from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job
 
 _MORE_UNSETTLED = 40
 """Units beyond twice the number that fills the windows, after which a mix without a steady unit is given up."""
+_Ready = tuple[MixPlan, Mapping[str, References]]
+"""A mix that can run, with the references of its programs by `slot.program`."""
+_CONFIRMED = 2
+"""Mixes of a budget that run."""
+_ANCHOR_S = 2.0
+"""Seconds in which the programs of a mix are timed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,7 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
             interrupted = True
         if not interrupted:
             opening.finish()
-    left = tuple(mix.label for mix in plan.mixes if str(mix.mix) not in stored)
+    left = tuple(mix.label for mix in plan.mixes if str(mix.mix) not in stored) if interrupted else ()
     kept = tuple(stored[str(mix.mix)] for mix in plan.mixes if str(mix.mix) in stored)
     return PipelineResult(state.sweep, kept, left)
 
@@ -97,8 +107,8 @@ def _run_mixes(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
 
 
 def _start(session: PipelineSession, mix: MixPlan) -> Running:
-    mixes = session.plan.mixes
-    return session.context.progress.start(1 + mixes.index(mix), len(mixes), str(mix.mix))
+    mixes = [str(each.mix) for each in session.plan.mixes]
+    return session.context.progress.start(1 + mixes.index(str(mix.mix)), len(mixes), str(mix.mix))
 
 
 def _keep(session: PipelineSession, mix: MixPlan, record: PipelineRecord, running: Running) -> None:
@@ -124,6 +134,8 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
     for mix, outcome, _ in made:
         if outcome.kind != "result":
             _settle(session, mix, outcome)
+    if session.plan.request.budget is not None:
+        ready = [*_anchored(session, ready)]
     if session.plan.request.horizon_db is not None:
         for each in ready:
             _measure(session, [each], loop, "alone")
@@ -136,6 +148,49 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
             _measure(session, [each], loop, "in turn", len(ready))
     elif ready:
         _measure(session, ready, loop, "interleaved" if len(ready) > 1 else "alone")
+
+
+def _anchored(session: PipelineSession, ready: Sequence[_Ready]) -> Sequence[_Ready]:
+    """Time the programs of a budget's mixes again, and return the two that are then promised to be the fastest, fewer
+    where mixes have records already. Where that fails, which is said, the promises by records stay.
+
+    All are built in the folders of the mix that is the fastest by the records, whose own build is then warm.
+    """
+    plan, wanted = session.plan, max(0, _CONFIRMED - len(session.stored))
+    if not wanted or not ready or short_of_memory(total([mix.memory for mix, _ in ready]), plan.subject.device):
+        return ready[:wanted]
+    programs, environment = dict[str, tuple[str, MeasureJob]](), dict[str, str]()
+    for mix, references in reversed(ready):
+        open_caches(mix)
+        environment |= mix.environment
+        for key, row in mix.rows.items():
+            measured = measure_job(row, plan.request.policy, references[str(key)])
+            programs[f"{key.slot} {row.variant}"] = key.slot, measured
+    fastest, names, calls = ready[0][0], [*programs], plan.loop.steady.calls
+    places = (tuple(names.index(f"{call.slot} {mix.rows[call.key].variant}") for call in calls) for mix, _ in ready)
+    running = session.context.progress.start(0, 0, f"{fastest.mix.subject}: {counted(len(names), 'program')} again")
+    launch = session.launch_of(fastest, running)
+    launch = replace(launch, environment=environment, log=launch.log.with_suffix(".again.log"))
+    job = AnchorJob(plan.subject, tuple(programs.values()), tuple(places), _ANCHOR_S * len(ready))
+    outcome = run_job(job, tuple[tuple[float, ...], ...], launch)
+    running.finish("ok" if outcome.kind == "result" else "failed", outcome.reason)
+    if outcome.kind != "result":
+        return ready[:wanted]
+    build_cache.mark_finished(fastest.cache_folder)
+    found = [(_promised_again(mix, plan, times), of) for (mix, of), times in zip(ready, outcome.value, strict=True)]
+    return sorted(found, key=lambda each: each[0].forecast.ms if each[0].forecast is not None else inf)[:wanted]
+
+
+def _promised_again(mix: MixPlan, plan: PipelinePlan, times_ns: Sequence[float]) -> MixPlan:
+    """Return the mix, promised by the time of each call of a unit in place of what records say of it."""
+    if mix.forecast is None:
+        return mix
+    parts = {name: ms for name, ms in mix.forecast.parts_ms.items() if name == BETWEEN}
+    for call, ns in zip(plan.loop.steady.calls, times_ns, strict=True):
+        parts[call.slot] = parts.get(call.slot, 0.0) + ns / 1e6
+    ms = sum(parts.values())
+    interval = around(ms, plan.anchored_spread)
+    return replace(mix, forecast=replace(mix.forecast, ms=ms, interval=interval, parts_ms=parts, anchored=True))
 
 
 def _program_references(
@@ -161,7 +216,7 @@ def _limits(session: PipelineSession, turns: int) -> Limits:
 
 def _measure(
     session: PipelineSession,
-    mixes: Sequence[tuple[MixPlan, Mapping[str, References]]],
+    mixes: Sequence[_Ready],
     loop: References,
     how: How,
     turns: int = 1,
@@ -240,7 +295,7 @@ def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Findin
     return (new_finding("few-units", text),)
 
 
-def _changed(mixes: Sequence[tuple[MixPlan, Mapping[str, References]]], loop: References) -> Sequence[Finding]:
+def _changed(mixes: Sequence[_Ready], loop: References) -> Sequence[Finding]:
     """Return a finding if files of the references changed while the mixes ran."""
     folders = {references.folder: references for _, by_name in mixes for references in by_name.values()}
     changed = {name for references in (loop, *folders.values()) for name in references.changed()}

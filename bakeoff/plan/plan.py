@@ -3,15 +3,13 @@
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cache
 
-import msgspec
 import psutil
 
 from bakeoff.machine import host, paths
-from bakeoff.machine.files import digest, write_atomically
+from bakeoff.machine.files import digest
 from bakeoff.models import resolve_component
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
@@ -114,16 +112,10 @@ def _label(row: Row, process: int, request: Request) -> str:
     return f"{row.variant}{of_sizes}{of_builds}{of_processes}"
 
 
-FILE = "checkpoints.json"
-"""File in the cache folder with the hashes of weights files that were read before."""
-_KEPT = 1000
-
-
 def checkpoint_hash(path: str) -> str:
-    """Return the SHA-256 of a weights file, 12 hexadecimal digits.
+    """Return the SHA-256 of a weights file, 12 hexadecimal digits; this process reads an unchanged file once.
 
-    A file of known path, size, modification time and inode is not read again. Raises BakeoffError if the file cannot be
-    read, or is larger than this machine's memory and so cannot be loaded.
+    Raises BakeoffError if the file cannot be read, or is larger than this machine's memory and so cannot be loaded.
     """
     try:
         found = os.stat(path)
@@ -131,24 +123,12 @@ def checkpoint_hash(path: str) -> str:
         if found.st_size > total:
             text = f"{found.st_size >> 20} MiB, this machine has {total >> 20} MiB of memory; take smaller weights"
             raise BakeoffError(f"--checkpoint {path}: {text}", "bad-checkpoint")
-        key = digest([os.path.abspath(path), found.st_size, found.st_mtime_ns, found.st_ino])
-        known = _known()
-        if key not in known:
-            with open(path, "rb") as file:
-                value = hashlib.file_digest(file, "sha256").hexdigest()[:12]
-            known = {**dict(list(known.items())[1 - _KEPT :]), key: value}
-            write_atomically(_cache_file(), msgspec.json.encode(known))
+        return _hash_of(os.path.abspath(path), found.st_size, found.st_mtime_ns, found.st_ino)
     except OSError as error:
         raise BakeoffError(f"--checkpoint {path}: {error.strerror}", "bad-checkpoint") from error
-    return known[key]
 
 
-def _known() -> dict[str, str]:
-    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        known: dict[str, str] = msgspec.json.decode(_cache_file().read_bytes(), type=dict[str, str])
-        return known
-    return {}
-
-
-def _cache_file() -> Path:
-    return paths.cache_folder() / FILE
+@cache
+def _hash_of(path: str, *_state: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:12]

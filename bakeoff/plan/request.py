@@ -55,6 +55,8 @@ class Request:
     """Measure ceilings of this machine that are not known yet."""
     monitor: bool = False
     """Watch each measuring worker and its GPU with a monitor."""
+    next_slot: str = ""
+    """The component that follows in the loop whose modules are swept; "" if they are of no loop."""
     time_limit_s: float = 0.0
     """Seconds that the sweep may take; 0: no limit. Not in the plan's key, so a sweep whose time was up can be resumed
     with another limit or none."""

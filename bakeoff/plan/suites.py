@@ -75,13 +75,6 @@ def _built_for(request: Request, component: Component) -> Iterator[Composition]:
             yield Composition(steps, component.dtypes or ("fp16",))
 
 
-def check_backends(texts: Sequence[str]) -> None:
-    """Raise BakeoffError for a backend that does not exist, or that lacks a named option."""
-    for text in texts:
-        for part in split_outside_brackets(text, "+"):
-            _read_backend(part)
-
-
 def _default_options(
     backend: Backend, request: Request, component: Component, device: Device
 ) -> Sequence[DefaultOptions]:

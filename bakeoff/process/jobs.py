@@ -124,6 +124,8 @@ class MeasureJob:
     """Whether to open the engine that an earlier build stored; it is built if there is none."""
     target: str = ""
     """Architecture of another GPU for which the engine is built; it is then not called, and has no references."""
+    next_slot: str = ""
+    """The module that the row's loop calls next, after which calls are timed too; "" for a row of no loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +237,6 @@ class ProfileOptions:
     """1 to 5, as bakeoff.trace.tags describes them."""
     units: int = 5
     """Number of traced units."""
-    top: int = 20
-    """Number of kernels and operators that are listed."""
     memory: bool = False
     """Whether to record allocations, and on CUDA a memory snapshot."""
     compiler: bool = False
@@ -270,6 +270,19 @@ class PipelineJob:
     """
     sustained: Sustained | None = None
     """How to run units from the first command until `stop`, without a command for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorJob:
+    """Job to build and check the programs of several mixes in one process, and time units of their calls in turns."""
+
+    DONE_BY: ClassVar[str] = "pipeline.anchor.anchor"
+    subject: LoopSubject
+    programs: tuple[tuple[str, MeasureJob], ...]
+    """As in a PipelineJob, each program once."""
+    mixes: tuple[tuple[int, ...], ...]
+    """For each mix the places of the programs that a steady unit calls, in order."""
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,6 +434,7 @@ Job = (
     | CompareJob
     | LoopReferenceJob
     | PipelineJob
+    | AnchorJob
     | CeilingsJob
     | ClockJob
     | SampleJob

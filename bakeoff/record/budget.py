@@ -1,11 +1,14 @@
 """Compares mixes with the limits of a budget, by what records promise and by what a run measured."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
+from types import MappingProxyType
 from typing import Final
 
 from bakeoff.models.words import counted
 from bakeoff.record.account import account, steady
-from bakeoff.record.finalists import LimitCheck, worst
+from bakeoff.record.finalists import LimitCheck, Word, worst
+from bakeoff.record.forecast import forecast_of, least
 from bakeoff.record.frames import before_after, figures, nearest_rank
 from bakeoff.record.objective import Figure, Objective
 from bakeoff.record.pipeline import Budget, Forecast, PipelineRecord
@@ -24,36 +27,19 @@ def sqnr_db(parity: Parity | None) -> float | None:
     return parity.sqnr_db if parity.sqnr_db is not None else EXACT_DB
 
 
-def least(values: Sequence[float | None]) -> float | None:
-    """Return the smallest value; None without values, or if one is unknown."""
-    known = [value for value in values if value is not None]
-    return min(known) if known and len(known) == len(values) else None
-
-
-def forecast_of(record: PipelineRecord) -> Forecast | None:
-    """Return what the budget of a run promised of its mix; None for other runs."""
-    known = record.budget.candidates if record.budget is not None else ()
-    return next((each for each in known if each.slots == record.mix.variants), None)
-
-
-def forecast_error(record: PipelineRecord) -> float | None:
-    """Return the mean time of a steady unit over the promised one, minus 1: above 0 if the promise is too optimistic.
-
-    None for a run of no budget, or without steady units.
-    """
-    promised, mean_ms = forecast_of(record), measured(record)["mean"]
-    return mean_ms / promised.ms - 1 if promised is not None and mean_ms is not None else None
-
-
 def check_forecast(forecast: Forecast, budget: Budget) -> tuple[LimitCheck, ...]:
-    """Check what records promise of a mix against each limit of its budget; a p99 is known from a run alone."""
+    """Check what is promised of a mix against each limit of its budget; a p99 is known from a run alone."""
     values: Mapping[Figure, float | None] = {
         "mean": forecast.ms,
         "fps": budget.frames * 1000 / forecast.ms if forecast.ms else None,
         "memory": forecast.memory_bytes,
         "sqnr": forecast.sqnr_db,
     }
-    return _checks(budget.objective, values, {"p99": "only a run tells"})
+    intervals: dict[Figure, tuple[float, float]] = {}
+    if forecast.interval is not None and (low := forecast.interval[0]):
+        high = forecast.interval[1]
+        intervals = {"mean": (low, high), "fps": (budget.frames * 1000 / high, budget.frames * 1000 / low)}
+    return _checks(budget.objective, values, {"p99": "only a run tells"}, intervals)
 
 
 def measured(record: PipelineRecord) -> Mapping[Figure, float | None]:
@@ -78,16 +64,22 @@ def check_run(record: PipelineRecord, objective: Objective) -> tuple[LimitCheck,
 
 
 def _checks(
-    objective: Objective, values: Mapping[Figure, float | None], why: Mapping[str, str]
+    objective: Objective,
+    values: Mapping[Figure, float | None],
+    why: Mapping[str, str],
+    intervals: Mapping[Figure, tuple[float, float]] = MappingProxyType({}),
 ) -> tuple[LimitCheck, ...]:
-    """Check the value of each limit's figure; `why` has reasons for those that are unknown."""
+    """Check the value of each limit's figure, or its whole interval; `why` has reasons for those that are unknown."""
     checks = []
     for limit in objective.limits:
         value = values.get(limit.figure)
         if value is None:
             checks.append(LimitCheck(limit, "unknown", why=why.get(limit.figure, "no record states it")))
         else:
-            checks.append(LimitCheck(limit, "met" if limit.allows(value) else "not met", float(value)))
+            low, high = intervals.get(limit.figure, (None, None))
+            ends = [limit.allows(value if end is None else end) for end in (low, high)]
+            word: Word = "met" if all(ends) else "unclear" if any(ends) else "not met"
+            checks.append(LimitCheck(limit, word, float(value), low, high))
     return tuple(checks)
 
 
@@ -96,12 +88,20 @@ def holds(record: PipelineRecord, objective: Objective) -> bool:
     return record.status == "ok" and worst(check_run(record, objective)) != "not met"
 
 
-def shipped(stored: Sequence[StoredPipeline]) -> StoredPipeline | None:
-    """Return the mix to ship of the runs of one budget, given in their order; None if none that ran holds.
+def promised_ms(entry: StoredPipeline) -> float:
+    """Return the promised time of a run's mix in ms, infinite if there is none."""
+    promised = forecast_of(entry.record)
+    return promised.ms if promised is not None else inf
 
-    It is the first mix that holds, unless another that took turns with it is shown to be faster.
+
+def shipped(stored: Sequence[StoredPipeline]) -> StoredPipeline | None:
+    """Return the mix to ship of the runs of one budget; None if none that ran holds.
+
+    It is the one of those that hold that was promised to be the fastest, unless another that took turns with it is
+    shown to be faster.
     """
     held = [entry for entry in stored if (asked := entry.record.budget) and holds(entry.record, asked.objective)]
+    held.sort(key=promised_ms)
     for first in held[:1]:
         for other in held[1:]:
             compared = before_after(first.record, other.record)

@@ -13,21 +13,9 @@ _CHANGED = (
     "input seed", "environment variables", "settings", "versions", "values of the config", "graph", "sources",
     "weights", "facts of the host", "cache of the build", "times of sampling",
 )  # fmt: skip
-"""What somebody changes, in the order in which it is listed: the first usually brings the later ones with it."""
-_BROUGHT_BY = {
-    "settings": {"backend", "dtype"},
-    "versions": {"backend"},
-    "values of the config": {"subject"},
-    "graph": {"subject", "backend", "dtype", "batch", "settings", "versions", "values of the config"},
-    "sources": {"subject", "backend", "graph"},
-    "weights": {"subject", "checkpoint", "weight seed", "values of the config"},
-}
-"""What each kind of change comes with, if that changed too. Another backend brings only those versions and sources that
-one side lacks."""
-_TOGETHER = {"versions", "graph", "sources"}
-"""Kinds whose differences are one change: an installation, a graph, a commit."""
+"""Kinds of what somebody changes, in the order in which they are listed: an earlier one often brings later ones."""
 _FIRST = {"torch", "component"}
-"""Names of the difference that such a change is named after."""
+"""Names of the difference that a kind is named after."""
 _BY_THREADS = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "threads", "interop_threads"}
 """Variables and settings that follow from the number of threads."""
 _GRAPH = {"graph hash", "operators inside", "operators outside", "graphs", "graph breaks", "number of kernels"}
@@ -35,8 +23,6 @@ _DISTURBED = {"contention", "gpu-shared", "throttled", "power-cap", "drift", "bi
 """Findings that tell of a disturbed window."""
 _EITHER_WAY = {"drift", "bimodal"}
 """Those that may have made calls faster as well as slower."""
-_LEAST_CONTENTION = 0.05
-"""Least difference of the shares of all cores that other processes took."""
 _LEAST_SHARE = 0.5
 """Share of the difference from which on what the records put in milliseconds comes before what they only name."""
 _LEAST_CLOCK = 0.01
@@ -55,7 +41,7 @@ class Cause:
     how: str = ""
     """How `ms` is known."""
     brought: tuple[str, ...] = ()
-    """What changed with it, and is no cause of its own."""
+    """What else of its kind changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +150,7 @@ def _copy(record: Record) -> str:
 
 
 def _changed(a: Record, b: Record) -> Iterator[Cause]:
-    """Yield what somebody changed, without what follows from other threads or another machine."""
+    """Yield each kind of what somebody changed, without what follows from other threads or another machine."""
     by_threads, by_machine = a.threads != b.threads, a.machine.host != b.machine.host
     found: dict[str, list[Difference]] = {}
     for difference in differences(a, b):
@@ -178,20 +164,10 @@ def _changed(a: Record, b: Record) -> Iterator[Cause]:
             found.setdefault("graph" if kind in _GRAPH else kind, []).append(difference)
     if a.objective != b.objective and a.objective.goal == b.objective.goal:
         found["objective"] = [Difference("", "objective", *(str(one) for one in (a.objective, b.objective)))]
-    made: dict[str, list[tuple[Difference, list[Difference]]]] = {}
-    for kind in _CHANGED:
-        by = next((other for other in made if other in _BROUGHT_BY.get(kind, ())), "")
-        for one in sorted(found.get(kind, ()), key=lambda one: one.name not in _FIRST):
-            theirs = by == "backend" and kind in ("versions", "sources") and one.a and one.b
-            root = by if by and not theirs else kind
-            if root in made and (root != kind or kind in _TOGETHER):
-                made[root][0][1].append(one)
-            else:
-                made.setdefault(kind, []).append((one, []))
-    for kind, changes in made.items():
-        for one, others in changes:
-            brought = tuple(f"{each.what} {each.a or 'none'} to {each.b or 'none'}" for each in others)
-            yield Cause(kind, one.what, one.a, one.b, brought=brought)
+    for kind in filter(found.__contains__, _CHANGED):
+        one, *others = sorted(found[kind], key=lambda one: one.name not in _FIRST)
+        brought = tuple(f"{each.what} {each.a or 'none'} to {each.b or 'none'}" for each in others)
+        yield Cause(kind, one.what, one.a, one.b, brought=brought)
 
 
 def _are_disturbed(*records: Record) -> bool:
@@ -202,20 +178,13 @@ def _are_disturbed(*records: Record) -> bool:
 
 
 def _disturbances(a: Record, b: Record, b_is_slower: bool) -> Iterator[Cause]:
-    """Yield what disturbed one side alone, or one side more: the slower one where it can only slow calls down."""
-    shares = [record.measurement.device_state.get("other_cpu_share") for record in (a, b)]
-    known = [share for share in shares if isinstance(share, int | float)]
-    if len(known) == 2 and known[b_is_slower] - known[not b_is_slower] >= _LEAST_CONTENTION:
-        taken = [f"{share:.0%} of all cores" for share in known]
-        how = "by other processes, in the timed windows"
-        yield Cause("disturbance", "contention", taken[0], taken[1], how=how)
+    """Yield what disturbed one side alone: the slower one where it can only slow calls down."""
     texts = [
         {finding.code: finding.text for finding in record.measurement.findings if finding.code in _DISTURBED}
         for record in (a, b)
     ]
     for code in sorted({*texts[0]} ^ {*texts[1]}):
-        told = code == "contention" and len(known) == 2
-        if not told and (code in _EITHER_WAY or code in texts[b_is_slower]):
+        if code in _EITHER_WAY or code in texts[b_is_slower]:
             yield Cause("disturbance", code, texts[0].get(code, ""), texts[1].get(code, ""))
 
 

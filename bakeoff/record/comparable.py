@@ -11,7 +11,8 @@ from bakeoff.machine.files import digest
 from bakeoff.machine.identity import same_machine
 from bakeoff.models.types import Device
 from bakeoff.record.pipeline import PipelineRecord, SlotProgram
-from bakeoff.record.schema import Record, weights_key
+from bakeoff.record.schema import Record, Source, weights_key
+from bakeoff.variant import Variant
 
 ON_ANOTHER_HOST = "on another host of this class"
 _SHOWN = 3
@@ -111,19 +112,20 @@ class Computation:
 
 def computation_of(record: Record) -> Computation:
     """Return what decides a row's time, apart from its backends and dtype."""
-    variant, weights = record.variant, record.weights_key
-    seed = None if weights else record.weight_seed
-    sources = record.source.component, record.source.instrument
-    of = variant.component, variant.preset, variant.device, record.batch, record.threads
-    return Computation(*of, weights, seed, *sources, record.libraries)
+    return _computation(record, record.variant, record.batch, record.weights_key, record.source)
 
 
 def computation_in(record: PipelineRecord, program: SlotProgram) -> Computation | None:
     """Return the same of a program of a mix; None if its record does not state the program's source."""
     if program.source is None:
         return None
-    variant, weights = program.variant, weights_key(record.checkpoints.get(program.slot, ""))
+    weights = weights_key(record.checkpoints.get(program.slot, ""))
+    return _computation(record, program.variant, program.batch, weights, program.source)
+
+
+def _computation(
+    record: Record | PipelineRecord, variant: Variant, batch: int, weights: str, source: Source
+) -> Computation:
     seed = None if weights else record.weight_seed
-    sources = program.source.component, program.source.instrument
-    of = variant.component, variant.preset, variant.device, program.batch, record.threads
-    return Computation(*of, weights, seed, *sources, record.libraries)
+    of = variant.component, variant.preset, variant.device, batch, record.threads, weights, seed
+    return Computation(*of, source.component, source.instrument, record.libraries)

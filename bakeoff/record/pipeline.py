@@ -242,9 +242,7 @@ class SlotProgram:
     shares_weights: bool = False
     """Whether the engine reads the tensors of the slot's first program, so that the weights are in memory only once."""
     part: str = ""
-    """Id of the record that predicts its time; "" if there is none of the same machine and code."""
-    part_median_ns: int = 0
-    """Median of that record's latency samples."""
+    """Id of the record that its time was promised by; "" if there is none of the same machine and code."""
 
     @property
     def name(self) -> str:
@@ -359,16 +357,23 @@ class PipelineMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What records promise of a mix in a steady unit, or of its part in one slot. None: a record lacks the figure."""
+    """What is promised of a mix in a steady unit, or of its part in one slot. None: a record lacks the figure."""
 
     slots: str
     """Slots with their backends and dtypes, as in `wm=inductor/bf16,image=eager/fp32`."""
     ms: float
-    """Calls of each program times its median, and of a mix the time between programs."""
+    """Mean time of a unit: the calls of each program times the mean of its record, and the time between programs."""
     memory_bytes: int | None
     """Peak memory with all slots in place; of a part, what it takes beyond the process."""
     sqnr_db: float | None
     """The least SQNR of any program's output; 999 if all are exact."""
+    interval: tuple[float, float] | None = None
+    """Ends in ms within which the mean of a run lies, by how far earlier runs lie from their promises. None: an earlier
+    version promised it, by medians."""
+    parts_ms: dict[str, float] = field(default_factory=dict)
+    """By slot the time of its calls, and `between programs`; they add up to `ms`."""
+    anchored: bool = False
+    """Whether the calls were timed again, in the order of a unit, just before the mix ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,11 +388,7 @@ class Budget:
     mixes: int
     """Number of mixes that the records could answer for."""
     candidates: tuple[Forecast, ...]
-    """Mixes that meet the limits by their records, the fastest first; at most eight."""
-    between_ms: float
-    """Time between programs in a unit, contained in every time; 0 if it is unknown."""
-    between_from: str
-    """Id of the run of the same pipeline on this machine that it was taken from; "" if it is unknown."""
+    """Mixes that may meet the limits by their records, the fastest first; at most eight."""
     records: tuple[str, ...] = ()
     """Ids of the records of programs that all of this follows from."""
 
@@ -427,6 +428,8 @@ class PipelineRecord(Header):
     """Hash of the measuring side."""
     budget: Budget | None = None
     """The budget whose candidate this mix is; None for other runs."""
+    forecast: Forecast | None = None
+    """What was promised of the mix before it ran; None if records allow no promise."""
     sustained: Sustained | None = None
     """None for a run of a number of units."""
 

@@ -14,7 +14,7 @@ ProblemCode = Literal[
     "unreadable",  # a link, no regular file, or no complete record of a rank
     "left-out",  # a file of another run or of no rank, or a second file of one rank
     "failed",  # a rank whose session did not end well
-    "differs",  # ranks that disagree about what must be equal
+    "differs",  # ranks with other numbers of units than most
     "dropped",  # a rank that left out phases to limit the cost of recording
     "shared-device",  # several ranks on one GPU
 ]

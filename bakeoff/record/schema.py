@@ -413,6 +413,9 @@ class Measurement:
     """None for engines that replay no captured graph, and in records that lack it."""
     sizes: tuple[SizeResult, ...] = ()
     """Results by size, from the smallest; empty if shapes are static."""
+    in_loop_ns: Samples = field(default_factory=Samples)
+    """Times of calls in a loop's sweep, each after an eager call of the loop's next module and 0.3 ms of other work;
+    empty for a row of no loop."""
 
     @property
     def lossless(self) -> bool | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.machine.identity import Machine, same_machine
@@ -300,28 +300,18 @@ def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:12]
 
 
-def find(runs: Path, asked: str, *others: Path, kinds: tuple[type[Measured], ...] = (Record,)) -> StoredEntry[Any]:
+def find(runs: Path, asked: str, *others: Path) -> StoredEntry[Any]:
     """Return the record with this id, unique beginning of an id, unique content hash, or path of a file.
 
-    `others` are searched if `runs` has no match. Raises BakeoffError if none or several match, or if the match is of
-    another kind.
+    `others` are searched if `runs` has no match. Raises BakeoffError if none or several match, or if the match only
+    supersedes a record.
     """
     path = _find_file(runs, asked, *others)
-    entry, name = _read(path), path.stem
-    if isinstance(entry, kinds):
-        return StoredEntry(name, entry)
-    match entry:
-        case Record():
-            text = f"not a comparison; give two records, or run: bakeoff show {name}"
-        case CeilingsRecord():
-            text = f"a set of ceilings of {entry.machine.name}, not a run"
-        case PipelineRecord():
-            text = f"a run of pipeline {entry.mix}; run: bakeoff show {name}"
-        case Comparison():
-            text = f"a comparison of {entry.a.variant} and {entry.b.variant}; run: bakeoff compare {name}"
-        case Supersede():
-            text = f"not a record: it supersedes {entry.supersedes} ({entry.reason})"
-    raise BakeoffError(f"{name} is {text}", code="no-record")
+    entry = _read(path)
+    if isinstance(entry, Supersede):
+        text = f"{path.stem} is not a record: it supersedes {entry.supersedes} ({entry.reason})"
+        raise BakeoffError(text, code="no-record")
+    return StoredEntry(path.stem, entry)
 
 
 def _find_file(runs: Path, asked: str, *others: Path) -> Path:
@@ -355,8 +345,8 @@ def supersede(runs: Path, asked: str, reason: str, *others: Path) -> str:
     Raises BakeoffError without a reason, if not exactly one record matches, or if it is superseded already.
     """
     if not reason.strip():
-        raise BakeoffError("a record is superseded only with a reason; give --reason", code="bad-option")
-    name = find(runs, asked, *others, kinds=get_args(Measured)).id
+        raise BakeoffError("a record is superseded only with a reason; give one after its name", code="bad-option")
+    name = find(runs, asked, *others).id
     entries = (entry for _, entry in _entries([runs, *others], []))  # an unreadable file supersedes nothing
     earlier = [entry.reason for entry in entries if isinstance(entry, Supersede) and entry.supersedes == name]
     if earlier:

@@ -3,11 +3,11 @@
 The ratio and its interval come from the same quantity. With three or more sets of fresh processes, this quantity is
 each set's median ratio: the ratio is the median over the sets, and its interval, by order statistics, contains the
 median with 98 % (all of seven sets, or all but one at each end of eleven). With fewer sets the quantity is the ratio of
-each round, with a bootstrap interval; nothing is decided from so few. A difference is shown if at least seven sets were
-measured, the interval excludes 1, and the ratio is beyond 2 %; or early, if three to six sets are all far on one side
-(`show_early`). Sets of processes are needed because two processes of the same program can differ in speed by the
-placement of their memory (Mytkowicz et al., ASPLOS 2009; Curtsinger and Berger, ASPLOS 2013). That difference is
-constant while they live, so more rounds between the same two processes do not show it.
+each round; nothing is decided from so few. A difference is shown if at least seven sets were measured, the interval
+excludes 1, and the ratio is beyond 2 %; or early, if three to six sets are all far on one side (`show_early`). Sets of
+processes are needed because two processes of the same program can differ in speed by the placement of their memory
+(Mytkowicz et al., ASPLOS 2009; Curtsinger and Berger, ASPLOS 2013). That difference is constant while they live, so
+more rounds between the same two processes do not show it.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ CONFIDENCE = 0.98
 """Least probability with which the interval contains the median of the sets' ratios."""
 LEAST_DIFFERENCE = 0.02
 LEAST_ROUNDS = 11
-"""Least number of rounds of a verdict, and of a bootstrap interval."""
+"""Least number of rounds of a verdict."""
 SET_ROUNDS = 8
-"""Least number of rounds of one set. More of them find no more (tests/trials/sequential_finals.py): a difference of 5 %
+"""Least number of rounds of one set. More of them find no more (docs/trust.md, trials): a difference of 5 %
 is found in 84 % of random comparisons with the spread of stored ones, in 85 % with 12 and in 86 % with 20 rounds."""
 AGREEING_PAIRS = 7
 """Least number of sets of a verdict. Seven that all agree on the faster variant do so by chance with 1/64."""
@@ -42,12 +42,12 @@ LEAST_SPREAD = 0.15
 
 Over all stored comparisons it is 0.08, in single ones up to 0.15. With 0.15, less than 0.2 % of random comparisons
 without a difference get an early verdict; with 0.10 up to 1.5 %, if processes have one of two speeds
-(tests/trials/sequential_finals.py).
+(docs/trust.md, trials).
 """
 OFF_ROWS = 1.3
 """Ratio between the sizes of an early verdict and of the sweep's rows above which the race goes on. Of 39 early sizes
 in stored finals one is further off; the 17 others that have seven sets are within 3 % of what these say
-(tests/trials/sequential_finals.py)."""
+(docs/trust.md, trials)."""
 FEWEST_FOR_INTERVAL = 6
 """Least number of units, or of pairs of units, for a 95 % interval of their median: the range of five contains the
 median with less than 95 %."""
@@ -218,9 +218,9 @@ def _word(ratio: float, low: float, high: float) -> Word:
 
 def _rounds_interval(ratios: Nanoseconds) -> tuple[float, float]:
     """Return a 99.9 % interval of the rounds' median ratio; the whole range if there are too few rounds."""
-    if len(ratios) < LEAST_ROUNDS:
-        return float(ratios.min()), float(ratios.max())
-    return bootstrap_median(ratios, _ROUNDS_CONFIDENCE)
+    ordered, ranks = np.sort(ratios), interval_ranks(len(ratios), _ROUNDS_CONFIDENCE)
+    low, high = (float(ordered[rank]) for rank in ranks)
+    return low, high
 
 
 def _with_side(rounds: Sequence[Round], side: int) -> Sequence[Round]:
@@ -248,33 +248,6 @@ def ratios_of_pairs(rounds: Sequence[Round], first: int, second: int) -> Nanosec
 def _disagreeing(pairs: Nanoseconds) -> int:
     """Return the number of sets that disagree with the majority on the faster variant."""
     return int(min(np.sum(pairs <= 1), np.sum(pairs >= 1)))
-
-
-def bootstrap_median(values: Nanoseconds, confidence: float = _ROUNDS_CONFIDENCE) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of a median, computed exactly over all resamples instead of random ones.
-
-    The number of draws that are at most the i-th smallest value is binomial, which gives the distribution of a
-    resample's median (Efron, Bootstrap Methods, Annals of Statistics 1979, section 3). For an even number of draws the
-    median is the mean of the two middle draws: half of the draws are at most the i-th value and half at least the j-th,
-    or both middle draws are the i-th.
-    """
-    from scipy.special import bdtrc, comb
-
-    ordered, count = np.sort(values), len(values)
-    half, shares = count // 2, np.arange(count + 1) / count
-    if count % 2:
-        medians, weights = ordered, np.diff(bdtrc(half, count, shares))
-    else:
-        both = np.outer(np.diff(shares**half), -np.diff((1 - shares) ** half)) * comb(count, half)
-        both = np.triu(both, 1)
-        np.fill_diagonal(both, np.diff(bdtrc(half - 1, count, shares)) - both.sum(axis=1))
-        pairs = np.triu_indices(count)
-        medians, weights = (ordered[pairs[0]] + ordered[pairs[1]]) / 2, both[pairs]
-        rising = np.argsort(medians, kind="stable")
-        medians, weights = medians[rising], weights[rising]
-    ends = np.searchsorted(np.cumsum(weights), [(1 - confidence) / 2, (1 + confidence) / 2])
-    low, high = medians[np.minimum(ends, len(medians) - 1)]
-    return float(low), float(high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from math import inf
 from string import ascii_uppercase
 
 from bakeoff.machine.identity import Machine
+from bakeoff.record.budget import promised_ms
 from bakeoff.record.comparable import differences, subject_key
 from bakeoff.record.frames import FrameFigures, before_after, figures
 from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.prediction import Prediction, prediction
 from bakeoff.record.store import StoredPipeline
 from bakeoff.record.verdict import PairRatio
 from bakeoff.report.groups import title
@@ -37,10 +37,6 @@ class MixRow:
     @cached_property
     def figures(self) -> FrameFigures | None:
         return figures(self.record)
-
-    @cached_property
-    def predicted(self) -> Prediction | None:
-        return prediction(self.record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +108,7 @@ def _deciding(known: Sequence[StoredPipeline]) -> PipelineRecord:
 def newest_budgets(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
     """Return the runs of the newest budget of each subject on each host, unless code or libraries differ since.
 
-    `runs` are the oldest first; the mix that the records made the first candidate comes first.
+    `runs` are the oldest first; the mix that was promised to be the fastest comes first.
     """
     known: dict[object, list[StoredPipeline]] = {}
     for entry in runs:
@@ -121,9 +117,7 @@ def newest_budgets(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]
     for own in known.values():
         last = next((entry.record for entry in reversed(own) if entry.record.budget is not None), None)
         if last is not None and last.budget is not None and not differences(last, _deciding(own)):
-            order = {each.slots: place for place, each in enumerate(last.budget.candidates)}
-            mixes = [entry for entry in own if entry.record.run == last.run]
-            newest.append(sorted(mixes, key=lambda entry: order.get(entry.record.mix.variants, len(order))))
+            newest.append(sorted((entry for entry in own if entry.record.run == last.run), key=promised_ms))
     return newest
 
 

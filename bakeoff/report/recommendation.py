@@ -123,15 +123,13 @@ def deployment(
     rows: Sequence[Stored],
     comparisons: Sequence[StoredComparison] = (),
     drift: float = USUAL,
-    runs: str = "",
     links: Sequence[Link] = (),
 ) -> Answer:
     """Return what to deploy, or how to decide it; `links` lead to a final. The objective is named unless it is latency.
 
     If a final shows no difference, a baseline is preferred, since it needs no build, else the row with the lower p99.
     The text says if the best rows are further apart than `drift`, a ratio of times. Quantised rows on random weights
-    are named but never recommended. `runs` is the `--runs FOLDER` that the command needs. Of rows that were only built,
-    it says for which GPUs.
+    are named but never recommended. Of rows that were only built, it says for which GPUs.
     """
     found, fresh = decision(rows, comparisons), current(rows)
     decided = found.final is not None if len(found.best) == 2 else None  # None: nothing to decide between
@@ -142,7 +140,7 @@ def deployment(
         asked = ""
         if decided is False:
             first, second = (entry.record for entry in found.best)
-            asked = f"{command(first, second, found.objective)} {runs}".rstrip()
+            asked = command(first, second, found.objective)
     text, _, last = (part.format(**figures) for part in RESULT[case].partition("| "))
     text = " ".join(filter(None, [text.strip(), *dict.fromkeys(_gains(found)), *_remarks(found, fresh), last]))
     text = text if found.objective == LATENCY else f"Objective {found.objective}: {text}"
@@ -155,10 +153,10 @@ def _export(rows: Sequence[Stored]) -> str:
     return f"bakeoff export '{untargeted(built.variant)}' --for {target_of(built)}{weights}"
 
 
-def how_to_decide(found: Iterable[Table], comparisons: Sequence[StoredComparison], options: str = "") -> Answer:
+def how_to_decide(found: Iterable[Table], comparisons: Sequence[StoredComparison], name: str = "") -> Answer:
     """Return how many of a page's tables lack a final, and one command for all; empty if fewer than two do.
 
-    `options` come from the command line that made the page and are added to the command.
+    `name` comes from the command line that made the page and is added to the command.
     """
     found = list(found)
     lacking = [decision(table.rows, comparisons).lacks_final for table in found if table.rows]
@@ -166,7 +164,7 @@ def how_to_decide(found: Iterable[Table], comparisons: Sequence[StoredComparison
         return ()
     where = ", on the machine of each" if len({table.machine.key for table in found}) > 1 else ""
     text = PAGE.format(lacking=sum(lacking), all=len(lacking), where=where)
-    return Text(text, tone="open"), Command(f"bakeoff compare --undecided {options}".rstrip())
+    return Text(text, tone="open"), Command(f"bakeoff compare --undecided {name}".rstrip())
 
 
 def _result(found: Decision, fresh: Sequence[Stored], drift: float) -> tuple[str, dict[str, str]]:
@@ -331,7 +329,6 @@ def command(a: Record, b: Record, objective: Objective) -> str:
         f"--dtype {','.join(dict.fromkeys((variant.dtype, b.variant.dtype)))} --device {variant.device}",
         *([f"--batch {a.batch}"] if a.batch != 1 else []),
         *([f"--seed {a.weight_seed}"] if a.weight_seed else []),
-        *([f"--input-seed {a.input_seed}"] if a.input_seed else []),
         *threads,
         *(["--checkpoint FILE"] if a.checkpoint and not brought else []),
         *([f"--objective '{objective}'"] if objective != LATENCY else []),

@@ -428,8 +428,8 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
     for row in plan.rows:
         if row.never_runs is not None:
             raise SideFailedError(row, row.never_runs.status, str(row.never_runs))
-    with closing(WeightsMemory()) as weights, device_lock(a.subject.device, progress.say, cache) as held:
-        load = host.present_load(held.idle_s)
+    with closing(WeightsMemory()) as weights, device_lock(a.subject.device, progress.say, cache) as idle_s:
+        load = host.present_load(idle_s)
         sweep = f"compare-{digest([plan.key, now()])[:8]}"
         context = with_works(make_context(plan, sweep, note, runs, cache, load, progress))
         context = replace(with_ceilings(context, runs), weights=weights)

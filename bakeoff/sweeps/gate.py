@@ -58,8 +58,8 @@ def gate_live(
     """
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     device = plans[0][0].rows[0].subject.device
-    with closing(WeightsMemory()) as weights, device_lock(device, progress.say, cache) as held:
-        load = host.present_load(held.idle_s)
+    with closing(WeightsMemory()) as weights, device_lock(device, progress.say, cache) as idle_s:
+        load = host.present_load(idle_s)
 
         def entrants(plan: Plan) -> dict[_Name, Entrant]:
             sweep = f"gate-{digest([plan.key, now()])[:8]}"

@@ -4,7 +4,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -83,8 +83,6 @@ class OpenRun:
     """`present_load` before the run began."""
     waited_s: float
     """Seconds spent waiting for other runs."""
-    tell: Callable[[str], None]
-    """Tells processes that wait for the device how much is left."""
 
     def finish(self) -> None:
         """Mark the run as finished. Raises BakeoffError if its state cannot be written."""
@@ -106,15 +104,15 @@ def open_run(
     if resume:
         find_unfinished(key, name, runs, cache)
     asked = time.monotonic()
-    with device_lock(device, progress.say, cache, measures) as held:
+    with device_lock(device, progress.say, cache, measures) as idle_s:
         waited_s = time.monotonic() - asked
         # Under the lock: the run that was waited for was the load, and may have been this one, resumed twice.
-        load = host.present_load(held.idle_s)
+        load = host.present_load(idle_s)
         newest = find_newest(key, runs, cache) if adds else None
         state = newest or (find_unfinished(key, name, runs, cache) if resume else begin(key, name, runs, cache))
         if load.others > host.usable_cores() / 2:
             progress.say(f"This host is busy ({load}); each record will say so.")
-        yield OpenRun(state, cache, load, waited_s, held.tell)
+        yield OpenRun(state, cache, load, waited_s)
 
 
 def begin(key: str, name: str, runs: Path, cache: Path) -> SweepState:

@@ -5,7 +5,7 @@ With a time limit, the rows that are likely to tell most come first, as many as 
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -13,7 +13,6 @@ from pathlib import Path
 
 from bakeoff.machine import build_cache
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.words import counted
 from bakeoff.plan.costs import FINAL_S, Costs, finals_of
 from bakeoff.plan.history import by_priority, known_history
 from bakeoff.plan.plan import Plan
@@ -70,7 +69,7 @@ def run_sweep(
     newest sweep of the plan; a first one is begun.
 
     Ceilings that are not known are measured first. If a variant was built several times, the cache folder of its best
-    build becomes its usual one; the other builds' folders stay until `bakeoff doctor --cache --clear`.
+    build becomes its usual one; the other builds' folders stay until `bakeoff doctor --cache clear`.
 
     Ctrl-C ends the sweep cleanly: measured rows are stored, the running worker is killed, and the remaining rows are in
     `interrupted`. A time limit counts from `started` by time.monotonic() (None: from now), without waiting for other
@@ -97,7 +96,7 @@ def run_sweep(
         measured = measured_of(state, runs, cache)
         for row in rows or ():
             measured.stored.pop(row.key, None)
-        sweep = _Sweep(context, measured, limit, opening.tell)
+        sweep = _Sweep(context, measured, limit)
         interrupted = False
         try:
             with limit.enforced():
@@ -136,8 +135,6 @@ class _Sweep:
     context: SweepContext
     measured: RowRecords
     limit: TimeLimit
-    tell: Callable[[str], None]
-    """Tells processes that wait for the device how many rows are left."""
     finals: list[StoredComparison] = field(default_factory=list)
     _before: frozenset[Key] = field(init=False)
     _expected_s: dict[Key, float] = field(init=False)
@@ -202,7 +199,6 @@ class _Sweep:
         finals = finals_of(rows) if self.context.plan.request.final_s else ()
         left_s = sum(self._expected_s[row.key] for row in rows if row.key not in timed) + FINAL_S * len(finals)
         self.context.progress.expect(max(0.0, min(left_s, self.limit.left_s)), self.limit.left_s)
-        self.tell(f"{sum(row.key not in timed for row in rows)} of {counted(len(rows), 'row')} left")
 
     def run_finals(self) -> None:
         """Show the ranking, and run the finals."""

@@ -45,6 +45,7 @@ from bakeoff.worker.checks.growth import LEAST_REPEATED, LONGEST_REPEAT_S, confi
 from bakeoff.worker.checks.memory import tensors_bytes
 from bakeoff.worker.checks.window import WindowChecker
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_often
+from bakeoff.worker.clocks.in_loop import time_in_loop
 from bakeoff.worker.clocks.timing import Timing, time_calls
 from bakeoff.worker.device import GpuState, GpuWatch, cache_flush, context_bytes, held_bytes, watching
 from bakeoff.worker.failures import StageError, UncheckedError, call_stage, checking, traceback_text
@@ -165,6 +166,7 @@ def _checked(
     after = _examine(job, checked, timed, context, report)
     with checking("calls at other sizes"):
         sizes = measure_sizes(job, checked, timed.timing.latency.samples_ns, report)
+    in_loop_ns = time_in_loop(job, checked.built.calls[0])
     with checking("the proof after the last call"):
         proof = final_proof(checked, after.ran)
     parity = checked.reference.parity([*checked.differences, *timed.differences, *after.differences])
@@ -191,6 +193,7 @@ def _checked(
         memory=after.memory,
         input_copy=after.input_copy,
         sizes=sizes,
+        in_loop_ns=in_loop_ns,
     )
     traced = trace_measured(job, checked.built, report)
     call_stage(checked.built.engine.close)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import prod
 
 from bakeoff.models.component import Component, Correction, Preset, TensorSpec, Workload, require_positive_integers
-from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.errors import bad_config, no_such
 
 WORKLOADS = ("decode",)
 _NAME = re.compile(r"decode([1-9][0-9]*)?")
@@ -47,15 +47,13 @@ class Config:
         require_positive_integers(self, "audio")
         for name, width in (("ch_0", self.ch_0), ("ch_max", self.ch_max)):
             if 2 * width % GROUP_WIDTH:
-                raise BakeoffError(
-                    f"audio config: {name} is {width}; it must be a multiple of {GROUP_WIDTH // 2}", code="bad-config"
-                )
+                raise bad_config("audio", f"{name} is {width}; it must be a multiple of {GROUP_WIDTH // 2}")
         widest = self.ch_0 * 2 ** (len(self.strides) - 1)
         if not self.ch_0 <= self.ch_max <= widest:
-            raise BakeoffError(
-                f"audio config: ch_max is {self.ch_max}; with ch_0 {self.ch_0} and {len(self.strides)} stages it must "
-                f"be from {self.ch_0} to {widest}",
-                code="bad-config",
+            raise bad_config(
+                "audio",
+                f"ch_max is {self.ch_max}; with ch_0 {self.ch_0} and {len(self.strides)} stages it must be from "
+                f"{self.ch_0} to {widest}",
             )
 
     @property
@@ -76,17 +74,12 @@ class Config:
 def workload(config: Config, name: str, batch: int) -> Workload:
     """Return the workload `decode`, or `decode{n}` for n latents instead of the config's number.
 
-    Raises BakeoffError for an unknown name or a batch below one.
+    Raises BakeoffError for an unknown name.
     """
     match = _NAME.fullmatch(name)
     if match is None:
-        raise BakeoffError(
-            f"audio has no workload '{name}'{meant(name, WORKLOADS)}; it has decode and decode{{n}}, such as "
-            "decode30 for 30 latents",
-            code="unknown-name",
-        )
-    if batch < 1:
-        raise BakeoffError(f"audio workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
+        listed = "decode and decode{n}, such as decode30 for 30 latents"
+        raise no_such("audio", "workload", name, WORKLOADS, listed)
     latents, samples = int(match[1] or config.latents), config.samples_per_latent
     z = TensorSpec("z", (batch, config.latent_channels, latents))
     audio = TensorSpec("audio", (batch, config.channels, latents * samples), signal="audio")

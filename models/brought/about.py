@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from bakeoff.models.component import DynamicAxis, Layer, Size, TensorSpec, Work
-from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.errors import BakeoffError, no_such
 from bakeoff.models.plain_file import read_plain
 from bakeoff.models.signature import Node, Signature
 
@@ -148,9 +148,7 @@ class About(msgspec.Struct, frozen=True):
         for one in self.sets:
             if one.name == name:
                 return one
-        known = [one.name for one in self.sets]
-        text = f"{self.name} has no input set '{name}'{meant(name, known)}; it has {', '.join(known)}"
-        raise BakeoffError(text, "unknown-name")
+        raise no_such(self.name, "input set", name, [one.name for one in self.sets])
 
 
 def batch_name(batch: int) -> str:

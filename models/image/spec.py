@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from bakeoff.models.component import Component, Preset, TensorSpec, Workload, require_positive_integers
-from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.errors import bad_config, no_such
 
 WORKLOADS = ("decode",)
 
@@ -46,26 +46,21 @@ class Config:
         require_positive_integers(self, "image")
         noise = self.noise_decoder_inputs
         if type(noise) not in (int, float) or not isfinite(noise):
-            raise BakeoffError(
-                f"image config: noise_decoder_inputs is {noise!r}; it must be a finite number, as 0.0",
-                code="bad-config",
-            )
+            raise bad_config("image", f"noise_decoder_inputs is {noise!r}; it must be a finite number, as 0.0")
         if self.ch_0 % OUT_GROUPS:
-            raise BakeoffError(
-                f"image config: ch_0 is {self.ch_0}; it must be a multiple of {OUT_GROUPS}", code="bad-config"
-            )
+            raise bad_config("image", f"ch_0 is {self.ch_0}; it must be a multiple of {OUT_GROUPS}")
         reachable = [self.ch_0 * 2**doublings for doublings in range(len(self.decoder_blocks_per_stage))]
         if self.ch_max not in reachable:
-            raise BakeoffError(
-                f"image config: ch_max is {self.ch_max}; with ch_0 {self.ch_0} and {len(reachable)} stages it must "
-                f"be one of {', '.join(map(str, reachable))}",
-                code="bad-config",
+            raise bad_config(
+                "image",
+                f"ch_max is {self.ch_max}; with ch_0 {self.ch_0} and {len(reachable)} stages it must be one of "
+                f"{', '.join(map(str, reachable))}",
             )
         if self.ch_max % self.latent_channels:
-            raise BakeoffError(
-                f"image config: latent_channels is {self.latent_channels}; it must divide ch_max {self.ch_max}, "
-                "because the latent's channels are repeated",
-                code="bad-config",
+            raise bad_config(
+                "image",
+                f"latent_channels is {self.latent_channels}; it must divide ch_max {self.ch_max}, because the latent's "
+                "channels are repeated",
             )
 
     @property
@@ -95,14 +90,9 @@ class Config:
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
-    """Return the workload of this name. Raises BakeoffError for an unknown name or a batch below one."""
+    """Return the workload of this name. Raises BakeoffError for an unknown name."""
     if name not in WORKLOADS:
-        raise BakeoffError(
-            f"image has no workload '{name}'{meant(name, WORKLOADS)}; it has {', '.join(WORKLOADS)}",
-            code="unknown-name",
-        )
-    if batch < 1:
-        raise BakeoffError(f"image workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
+        raise no_such("image", "workload", name, WORKLOADS)
     z = TensorSpec("z", (batch, config.latent_channels, config.latent_size, config.latent_size))
     image = TensorSpec("image", (batch, config.channels, *config.picture_size), signal="picture")
     height, width = config.picture_size

@@ -25,7 +25,7 @@ from bakeoff.models.component import (
     Workload,
     require_positive_integers,
 )
-from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.errors import bad_config, no_such
 
 WORKLOADS = ("prime", "steady1", "steady2", "steady3")
 LATENT_MEAN = (
@@ -61,26 +61,21 @@ class Config:
         require_positive_integers(self, "matrix-vae")
         gaps = len(self.dim_mult) - 1
         if len(self.temporal_upsample) != gaps or any(type(flag) is not bool for flag in self.temporal_upsample):
-            raise BakeoffError(
-                f"matrix-vae config: temporal_upsample is {self.temporal_upsample!r}; {gaps + 1} stages need "
-                f"{gaps} values, each true or false",
-                code="bad-config",
+            raise bad_config(
+                "matrix-vae",
+                f"temporal_upsample is {self.temporal_upsample!r}; {gaps + 1} stages need {gaps} values, each true or "
+                "false",
             )
         odd = [self.dim * factor for factor in self.dim_mult[1:] if self.dim * factor % 2]
         if odd:
-            raise BakeoffError(
-                f"matrix-vae config: a stage has {odd[0]} channels, which cannot be halved; use an even dim",
-                code="bad-config",
-            )
+            raise bad_config("matrix-vae", f"a stage has {odd[0]} channels, which cannot be halved; use an even dim")
         if self.z_dim != len(LATENT_MEAN):
-            raise BakeoffError(
-                f"matrix-vae config: z_dim is {self.z_dim}; it must be {len(LATENT_MEAN)}, the channels of a latent",
-                code="bad-config",
+            raise bad_config(
+                "matrix-vae", f"z_dim is {self.z_dim}; it must be {len(LATENT_MEAN)}, the channels of a latent"
             )
         if self.attn_scales:
-            raise BakeoffError(
-                f"matrix-vae config: attn_scales is {self.attn_scales!r}; it must be (), attention in the middle only",
-                code="bad-config",
+            raise bad_config(
+                "matrix-vae", f"attn_scales is {self.attn_scales!r}; it must be (), attention in the middle only"
             )
 
     @property
@@ -146,11 +141,8 @@ def latent_frames(name: str) -> int:
         return 1
     steady = _STEADY.fullmatch(name)
     if not steady:
-        raise BakeoffError(
-            f"matrix-vae has no workload '{name}'{meant(name, WORKLOADS)}; it has prime and steady{{n}}, such as "
-            "steady1 or steady3",
-            code="unknown-name",
-        )
+        listed = "prime and steady{n}, such as steady1 or steady3"
+        raise no_such("matrix-vae", "workload", name, WORKLOADS, listed)
     return int(steady[1])
 
 

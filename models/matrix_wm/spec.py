@@ -20,6 +20,7 @@ and `action_module.py`, `pipeline/causal_inference.py`.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from bakeoff.models.component import (
@@ -31,7 +32,7 @@ from bakeoff.models.component import (
     Workload,
     require_positive_integers,
 )
-from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.errors import BakeoffError, bad_config, no_such
 
 FRAMES_PER_BLOCK = 3
 """Latent frames that are denoised together."""
@@ -59,6 +60,9 @@ _SUMMARIES = {
     "context0": "history for the second block, from the clean latents of the first",
     "context": "history for the next block, from the clean latents of this one",
 }
+
+
+_bad = partial(bad_config, "matrix-wm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +153,6 @@ class Config:
         return ("mouse", "keyboard") if self.mouse_dim else ("keyboard",)
 
 
-def _bad(problem: str) -> BakeoffError:
-    return BakeoffError(f"matrix-wm config: {problem}", code="bad-config")
-
-
 def sigmas(config: Config) -> tuple[float, ...]:
     """Return the noise level of each denoising step: x = (1 - sigma) * clean + sigma * noise."""
     shift = config.flow_shift
@@ -201,14 +201,9 @@ def is_context(name: str) -> bool:
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
-    """Return the workload of this name. Raises BakeoffError for a batch below one or an unknown name."""
-    if batch < 1:
-        raise BakeoffError(f"matrix-wm workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
+    """Return the workload of this name. Raises BakeoffError for an unknown name."""
     if name not in _SUMMARIES:
-        raise BakeoffError(
-            f"matrix-wm has no workload '{name}'{meant(name, _SUMMARIES)}; it has {', '.join(_SUMMARIES)}",
-            code="unknown-name",
-        )
+        raise no_such("matrix-wm", "workload", name, _SUMMARIES)
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     if name == "open":

@@ -5,13 +5,14 @@ applied. It is made by running the first units once (bakeoff/worker/pipeline/des
 and reports from it alone.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from bakeoff.models.component import Signal
-from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.errors import no_such
 from bakeoff.models.options import OptionValue, read_options, written_option
 from bakeoff.models.types import Scalar
 
@@ -114,8 +115,7 @@ class Pipeline:
         """Return `name`, or for "" the device's default preset. Raises BakeoffError for an unknown name."""
         name = name or cls.default_preset.get(device, "") or next(iter(cls.presets))
         if name not in cls.presets:
-            text = f"pipeline {cls.name} has no preset '{name}'{meant(name, cls.presets)}"
-            raise BakeoffError(f"{text}; it has {', '.join(cls.presets)}", "unknown-name")
+            raise no_such(f"pipeline {cls.name}", "preset", name, cls.presets)
         return name
 
     @classmethod
@@ -209,13 +209,16 @@ class Loop:
     """Whether units draw random numbers by themselves; in another dtype these are others."""
     unit_elements: int = 0
     """Number of values in the outputs of a steady unit and in the state that units change."""
+    between_ns: dict[str, int] = field(default_factory=dict)
+    """Mean time of a steady unit whose engines compute nothing: `bound` of those that values are copied for
+    (`Backend.binds_memory`), `passed` of those that are passed other tensors. Empty if it could not be measured."""
 
     @property
     def typed(self) -> str:
         """The pipeline, its preset and its options, as a command takes them."""
-        preset = "" if self.preset == "default" else f" --preset {self.preset}"
-        options = (f" --option {written_option(name, value)}" for name, value in self.changed.items())
-        return f"{self.reference}{preset}{''.join(options)}"
+        preset = "" if self.preset == "default" else f":{self.preset}"
+        options = ",".join(written_option(name, value) for name, value in self.changed.items())
+        return shlex.quote(f"{self.reference}{preset}" + (f"[{options}]" if options else ""))
 
     @property
     def presets(self) -> Mapping[str, str]:
@@ -246,9 +249,7 @@ class Loop:
         for slot in self.slots:
             if slot.name == name:
                 return slot
-        known = [slot.name for slot in self.slots]
-        text = f"{self.name} has no slot '{name}'{meant(name, known)}; it has {', '.join(known) or 'none'}"
-        raise BakeoffError(text, "unknown-name")
+        raise no_such(self.name, "slot", name, [slot.name for slot in self.slots])
 
     def of(self, unit: int) -> Unit:
         """Return unit `unit` of a session, counted from 0; for OPENING, the session's opening."""

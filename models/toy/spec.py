@@ -9,7 +9,7 @@ and explicit caches like `matrix-vae`. These are not published models: their fig
 from dataclasses import dataclass
 
 from bakeoff.models.component import Carry, Component, Preset, Stream, TensorSpec, Workload
-from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.errors import bad_config, no_such
 
 WORKLOADS = ("world", "picture", "sound", "stream")
 
@@ -23,9 +23,8 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.width < 4 or self.width % 4 or self.length < 2:
-            raise BakeoffError(
-                f"toy config: width is {self.width}, length {self.length}; take a multiple of 4, and at least 2",
-                code="bad-config",
+            raise bad_config(
+                "toy", f"width is {self.width}, length {self.length}; take a multiple of 4, and at least 2"
             )
 
 
@@ -61,9 +60,7 @@ def workload(config: Config, name: str, batch: int) -> Workload:
             (TensorSpec("video", (batch, 1, 3, length, length), keep_fp32=True, signal="picture"), cache),
         )
     else:
-        raise BakeoffError(
-            f"toy has no workload '{name}'{meant(name, WORKLOADS)}; it has {', '.join(WORKLOADS)}", code="unknown-name"
-        )
+        raise no_such("toy", "workload", name, WORKLOADS)
     return Workload(name, f"toy with the signature of {name}", *io)
 
 

@@ -37,28 +37,6 @@ def initial_std(name: str, _shape: tuple[int, ...]) -> float | None:
     return 1.0 if name == "pos_enc.p" else None
 
 
-def rotate_context(config: Config, keys: Tensor) -> Tensor:
-    """Rotate cached keys [..., C * M, D] of C frames for the denoising steps of the next frame (`step-prepared`).
-
-    Every angle depends on the window's length, so this is done again after a frame has been appended, but not in each
-    step. The result is bit-equal to the rotation inside `step`. Raises BakeoffError if the keys are not of whole
-    frames, or of more frames than the window has.
-    """
-    cached, rest = divmod(keys.shape[-2], config.tokens_per_frame)
-    if rest or not 1 <= cached < config.n_frames or keys.shape[-1] != config.head_dim:
-        raise BakeoffError(
-            f"cached keys of shape {tuple(keys.shape)} do not fit. The last two sizes must be the tokens of 1 to "
-            f"{config.n_frames - 1} frames, {config.tokens_per_frame} each, and the head width {config.head_dim}",
-            code="bad-config",
-        )
-    working = torch.promote_types(keys.dtype, torch.float32)
-    cosines, sines = (
-        torch.tensor(table[: keys.shape[-2]], dtype=working, device=keys.device).to(keys.dtype)
-        for table in rotary_tables(config, cached + 1)
-    )
-    return rotate(keys, cosines, sines)
-
-
 def sinusoid_frequencies(width: int) -> np.ndarray:
     """Return the `width` / 2 frequencies of a sinusoid, in radians per unit: log-spaced from 1000 to 1000 / 300."""
     half = width // 2
@@ -110,8 +88,6 @@ class SharedInputs(NamedTuple):
     """Signed sines, in the same layout as `cosines`."""
     mask: Tensor | None
     """Added to the attention scores [T, T]: minus infinity if the key's frame is later than the query's."""
-    keys_rotated: bool
-    """Whether the cached keys are rotated already."""
 
 
 class MLP(nn.Module):
@@ -301,10 +277,7 @@ class Attention(nn.Module):
         q, k = self.qk_norm(q, k)
         rows = q.shape[-2]
         q = rotate(q, shared.cosines[-rows:], shared.sines[-rows:])
-        if shared.keys_rotated:
-            keys = torch.cat((cache[0], rotate(k, shared.cosines, shared.sines)), -2)
-        else:
-            keys = rotate(torch.cat((cache[0], k), -2) if cache else k, shared.cosines, shared.sines)
+        keys = rotate(torch.cat((cache[0], k), -2) if cache else k, shared.cosines, shared.sines)
         values = torch.cat((cache[1], v), -2) if cache else v
         attended = functional.scaled_dot_product_attention(q, keys, values, attn_mask=shared.mask)
         return self.out(attended.transpose(1, 2).reshape(u.shape)), k, v
@@ -403,10 +376,9 @@ class WorldModel(nn.Module):
         self.proj_out = Head(width, config.channels)
         self.audio_proj_out = Head(width, config.audio_channels)
 
-        first = window.cached * config.tokens_per_frame if window.keys_rotated else 0
         cosines, sines = rotary_tables(config, window.frames)
-        self.rotary_cosines = FixedTable(cosines[first:])
-        self.rotary_sines = FixedTable(sines[first:])
+        self.rotary_cosines = FixedTable(cosines)
+        self.rotary_sines = FixedTable(sines)
         self.mask = None
         if config.causal and window.new > 1:
             frame = np.arange(window.new * config.tokens_per_frame) // config.tokens_per_frame
@@ -426,7 +398,6 @@ class WorldModel(nn.Module):
             self.rotary_cosines().to(dtype),
             self.rotary_sines().to(dtype),
             None if self.mask is None else self.mask().to(dtype),
-            self.window.keys_rotated,
         )
         results: tuple[Tensor, ...] = self.transformer(tokens, shared, cache, self.window.fills_cache)
         if self.window.fills_cache:

@@ -10,8 +10,7 @@ file before 13 June 2025 for `200m`.
 
 Workloads that see earlier frames take the keys and values of these frames for each layer: [batch, heads, frames *
 tokens, head_dim], oldest frame first. Keys are stored after the QK norm and before the rotary embedding: a key's angle
-depends on the number of frames in the window, so the key is rotated in each step (`step`), or once a frame by
-`network.rotate_context` (`step-prepared`).
+depends on the number of frames in the window, so the key is rotated in each step.
 """
 
 import re
@@ -27,9 +26,9 @@ from bakeoff.models.component import (
     Workload,
     require_positive_integers,
 )
-from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.errors import BakeoffError, bad_config, no_such
 
-_NAME = re.compile(r"(single)|(step|step-prepared|context|append|full)([1-9][0-9]*)?")
+_NAME = re.compile(r"(single)|(step|context|append|full)([1-9][0-9]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +58,25 @@ class Config:
     def __post_init__(self) -> None:
         require_positive_integers(self, "wm")
         if type(self.causal) is not bool:
-            raise BakeoffError(f"wm config: causal is {self.causal!r}; it must be true or false", code="bad-config")
+            raise bad_config("wm", f"causal is {self.causal!r}; it must be true or false")
         if self.backbone not in ("dit", "uvit"):
-            raise BakeoffError(f"wm config: backbone is {self.backbone!r}; known: dit, uvit", code="bad-config")
+            raise bad_config("wm", f"backbone is {self.backbone!r}; known: dit, uvit")
         if self.tokens_per_frame != self.sample_size**2 + 1:
-            raise BakeoffError(
-                f"wm config: tokens_per_frame is {self.tokens_per_frame}; with sample_size {self.sample_size} it must "
-                f"be {self.sample_size**2 + 1}, one audio token and {self.sample_size**2} of video",
-                code="bad-config",
+            raise bad_config(
+                "wm",
+                f"tokens_per_frame is {self.tokens_per_frame}; with sample_size {self.sample_size} it must be "
+                f"{self.sample_size**2 + 1}, one audio token and {self.sample_size**2} of video",
             )
         if self.d_model % self.n_heads or self.head_dim % 8 or self.head_dim < 16:
-            raise BakeoffError(
-                f"wm config: d_model is {self.d_model} and n_heads {self.n_heads}; d_model / n_heads must be a whole "
-                "number, a multiple of 8 and at least 16",
-                code="bad-config",
+            raise bad_config(
+                "wm",
+                f"d_model is {self.d_model} and n_heads {self.n_heads}; d_model / n_heads must be a whole number, a "
+                "multiple of 8 and at least 16",
             )
         if self.control_dim % 4 or self.control_dim < 8:
-            raise BakeoffError(
-                f"wm config: control_dim is {self.control_dim}; it must be a multiple of 4 and at least 8",
-                code="bad-config",
-            )
+            raise bad_config("wm", f"control_dim is {self.control_dim}; it must be a multiple of 4 and at least 8")
         if self.timestep_dim % 2 or self.timestep_dim < 4:
-            raise BakeoffError(
-                f"wm config: timestep_dim is {self.timestep_dim}; it must be even and at least 4", code="bad-config"
-            )
+            raise bad_config("wm", f"timestep_dim is {self.timestep_dim}; it must be even and at least 4")
 
     @property
     def head_dim(self) -> int:
@@ -114,18 +108,13 @@ class Window:
         return self.cached + self.new
 
     @property
-    def keys_rotated(self) -> bool:
-        """Whether the cached keys are rotated already."""
-        return self.kind == "step-prepared"
-
-    @property
     def fills_cache(self) -> bool:
         """Whether the outputs are the new frames' keys and values, at which the last layer stops, and no prediction."""
         return self.kind in ("context", "append")
 
     @property
     def denoises_one_frame(self) -> bool:
-        return self.kind in ("single", "step", "step-prepared")
+        return self.kind in ("single", "step")
 
 
 def read_window(config: Config, name: str) -> Window:
@@ -136,8 +125,8 @@ def read_window(config: Config, name: str) -> Window:
     match = _NAME.fullmatch(name)
     if match is None:
         known = workload_names(config)
-        text = f"wm has no workload '{name}'{meant(name, known)}; it has {', '.join(known)}"
-        raise BakeoffError(f"{text}. All but single may end in a number of frames, such as step4", "unknown-name")
+        listed = f"{', '.join(known)}. All but single may end in a number of frames, such as step4"
+        raise no_such("wm", "workload", name, known, listed)
     kind, number = match[1] or match[2], match[3]
     if kind == "single":
         return Window(kind, new=1, cached=0)
@@ -156,16 +145,14 @@ def read_window(config: Config, name: str) -> Window:
 def workload_names(config: Config) -> tuple[str, ...]:
     if config.n_frames == 1:
         return ("single", "full")
-    return ("single", "step", "step-prepared", "context", "append", "full")
+    return ("single", "step", "context", "append", "full")
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
     """Return the workload of this name; guidance is the same workload with twice the batch.
 
-    Raises BakeoffError for a batch below one, an unknown name, or more frames than the window has.
+    Raises BakeoffError for an unknown name, or more frames than the window has.
     """
-    if batch < 1:
-        raise BakeoffError(f"wm workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
     window = read_window(config, name)
     pixels = (config.channels, config.sample_size, config.sample_size)
     frames = (batch, window.new)
@@ -227,8 +214,7 @@ def _summary(window: Window) -> str:
     if window.fills_cache:
         return f"keys and values of {window.new} frames, to fill the cache"
     if window.cached:
-        rotated = ", their keys already rotated" if window.keys_rotated else ""
-        return f"one denoising step of one frame against {window.cached} cached frames{rotated}"
+        return f"one denoising step of one frame against {window.cached} cached frames"
     if window.new == 1:
         return "one denoising step of one frame, no context"
     return f"one denoising step of {window.new} frames, no cache"

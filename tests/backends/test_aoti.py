@@ -79,13 +79,6 @@ def test_other_inputs_are_refused(toy: Toy, how: str) -> None:
     assert refused.value.code == "unsupported"
 
 
-def test_the_error_names_both_layouts(toy: Toy) -> None:
-    with pytest.raises(Unsupported) as refused:
-        toy.engine.bind(misfits(toy.sets[0])["shape"])
-    assert "x as float32 [1, 16, 32] on cpu" in str(refused.value)
-    assert "float32 [1, 16, 33] on cpu" in str(refused.value)
-
-
 @pytest.mark.usefixtures("toy")
 class TestCache:
     def test_the_same_again_is_not_built(self, toy: Toy, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,38 +127,6 @@ class TestCache:
             "option": lambda: [build("world/aoti[freezing]/fp32")],
         }[what]()
         assert len({known, *made}) == 1 + len(made)
-
-    def test_a_build_that_was_killed_leaves_nothing(
-        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        whole = package_of(folder)
-        (tmp_path / "cache").mkdir()
-        (tmp_path / "cache" / f".{whole.name}.part").write_bytes(whole.read_bytes()[:1000])
-        monkeypatch.setattr(
-            aoti, "compile_package", lambda _program, target, _settings: target.write_bytes(whole.read_bytes())
-        )
-        again = build_toy("world/aoti/fp32", tmp_path)
-        assert again.proof.facts["package_from_cache"] is False
-        assert again.error() < 1e-6
-
-    @pytest.mark.parametrize("how", ["empty", "cut", "no archive", "other bytes in the library"])
-    def test_what_cannot_be_loaded_is_built_again(
-        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-    ) -> None:
-        whole = package_of(folder)
-        data = whole.read_bytes()
-        broken = {"empty": b"", "cut": data[: len(data) // 2], "no archive": b"x" * len(data)}.get(how)
-        if broken is None:
-            with zipfile.ZipFile(whole) as archive:
-                library = next(entry for entry in archive.infolist() if entry.filename.endswith(".so"))
-            place = library.header_offset + library.compress_size // 2
-            broken = data[:place] + bytes(byte ^ 0xFF for byte in data[place : place + 64]) + data[place + 64 :]
-        (tmp_path / "cache").mkdir()
-        (tmp_path / "cache" / whole.name).write_bytes(broken)
-        monkeypatch.setattr(aoti, "compile_package", lambda _program, target, _settings: target.write_bytes(data))
-        again = build_toy("world/aoti/fp32", tmp_path)
-        assert again.proof.facts["package_from_cache"] is False
-        assert again.error() < 1e-6
 
 
 class TestSeparateWeights:

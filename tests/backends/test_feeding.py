@@ -1,6 +1,5 @@
 """Ports in a loop: fed and carried values are what the next call computes from, whichever way the engine takes them."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="inputs are tensors")
 
 import torch
-from fake_torch_tensorrt import Fake, installed
+from fake_torch_tensorrt import pinned
 from shared_headers import shared_headers
 from torch import Tensor, nn
 from toys import LIBRARY_WARNINGS
@@ -18,7 +17,6 @@ from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import BuildContext, Engine, ModuleEngine, Outputs, Proof, make_alone
 from bakeoff.backends.port import Port, ReplacingPort, SwappingPort
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog
-from bakeoff.backends.torch_tensorrt import settings
 from bakeoff.backends.tracing import trace_operators
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.options import options_of
@@ -26,7 +24,6 @@ from bakeoff.variant import parse_use
 from bakeoff.worker.torch_flags import flags
 
 pytestmark = LIBRARY_WARNINGS
-SIGNATURES = Path(__file__).resolve().parents[1] / "golden" / "torch_tensorrt.json"
 NAMES = ("y", "next_state", "same")
 CARRIED = {"next_state": "state", "same": "other"}
 REPLACING = ("eager", "torch.export", "inductor", "inductor[freezing]", "aoti")
@@ -150,10 +147,8 @@ def test_what_reads_given_tensors_copies_nothing_and_is_not_compiled_again(text:
 )
 def test_tensorrt_too(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the fake, to whose captures, as to the runtime's, addresses do not matter; dynamo returns an input itself."""
-    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
     monkeypatch.setattr("bakeoff.backends.backend.find_spec", bool)
-    signatures = json.loads(SIGNATURES.read_text(encoding="utf-8"))["2.13.0"]
-    with installed(Fake("2.13.0", signatures, "")) as fake, flags("fp32", 1):
+    with pinned() as fake, flags("fp32", 1):
         engine = build(text, tmp_path)
         assert engine.copies_inputs() == ("cudagraphs" in text)
         engine.bind(drawn(0))()

@@ -14,10 +14,6 @@ from torchao.quantization import quant_api
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, build_toy
 
 from bakeoff.backends import fp8
-from bakeoff.backends.backend import by_options
-from bakeoff.backends.fp8 import BACKEND, Options
-from bakeoff.models.options import options_of
-from bakeoff.variant import parse_use
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
@@ -86,12 +82,3 @@ def test_inductor_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     made = build_toy("world/fp8[least=0]+inductor/bf16", tmp_path)
     assert (made.built.fallback, made.proof.fell_back) == (None, "")
     assert made.error() < 1e-1
-
-
-def test_options_are_read_from_strings() -> None:
-    name, pairs = parse_use("fp8[kind=per-row,layers=mlp]")
-    assert name == "fp8"
-    assert options_of(BACKEND, pairs or {}) == Options("per-row", "mlp")
-    assert "least=-1" in BACKEND.unsupported(Options(least=-1), "cpu", "bf16")
-    assert "fp16" in BACKEND.unsupported(Options(), "cpu", "fp16")
-    assert by_options(BACKEND.quantises, Options()) == "fp8"

@@ -39,11 +39,11 @@ def builds(folder: Path, *asked: str) -> list[dict[str, Any]]:
 
 @KNOWN
 @NEEDS_COMPILER
-def test_a_fresh_process_loads_a_frozen_graph_only_for_the_same_weights_and_shapes(tmp_path: Path) -> None:
+def test_a_fresh_process_loads_a_frozen_graph_only_for_the_same_weights(tmp_path: Path) -> None:
     """The second model differs in its weights alone, also in a scalar that inductor writes into the code."""
-    cold, warm = (builds(tmp_path, "1:32", "2:32", "1:48") for _ in range(2))
-    assert [(one["hits"], one["miss"], one["bypass"]) for one in cold] == [(0, 1, 0)] * 3
-    assert [(one["hits"], one["miss"], one["bypass"]) for one in warm] == [(1, 0, 0)] * 3
+    cold, warm = (builds(tmp_path, "1:32", "2:32") for _ in range(2))
+    assert [(one["hits"], one["miss"], one["bypass"]) for one in cold] == [(0, 1, 0)] * 2
+    assert [(one["hits"], one["miss"], one["bypass"]) for one in warm] == [(1, 0, 0)] * 2
     assert [one["output"] for one in warm] == [one["output"] for one in cold]
     assert all(one["error"] < BF16_ERROR for one in (*cold, *warm))
 

@@ -15,8 +15,6 @@ from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy
 from bakeoff.backends.backend import BuildContext, make_alone
 from bakeoff.backends.inductor import BACKEND, Options, _Compiler, _settings
 from bakeoff.backends.torch_internals import CompileActivity
-from bakeoff.models.options import options_of
-from bakeoff.variant import parse_use
 
 pytestmark = [
     LIBRARY_WARNINGS,
@@ -93,16 +91,6 @@ def test_a_traced_build_has_the_settings_of_the_timed_one(options: Options, devi
     timed, traced = (_settings(options, context) for context in contexts)
     assert timed == traced
     assert device in BACKEND.same_when_traced
-
-
-def test_options_are_read_from_strings() -> None:
-    name, pairs = parse_use("inductor[mode=max-autotune,freezing]")
-    assert name == "inductor"
-    assert options_of(BACKEND, pairs or {}) == Options("max-autotune", freezing=True)
-    assert BACKEND.unsupported(Options(freezing=True), "cuda", "bf16") is None
-    assert "reduce-overhead" in BACKEND.unsupported(Options("reduce-overhead"), "cpu", "bf16")
-    assert "Triton" in BACKEND.unsupported(Options(tuned=True), "cpu", "bf16")
-    assert BACKEND.unsupported(Options(tuned=True), "cuda", "bf16") is None
 
 
 def test_autotuning_without_cuda_graphs_captures_nothing() -> None:

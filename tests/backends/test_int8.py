@@ -16,12 +16,10 @@ from torch.nn import functional
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, build_toy
 
 from bakeoff.backends import int8
-from bakeoff.backends.backend import BuildContext, Unsupported, by_options
+from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.backends.int8 import BACKEND, Options
 from bakeoff.backends.quantization import choose, quantise_linear
 from bakeoff.backends.torch_internals import TUNED
-from bakeoff.models.options import options_of
-from bakeoff.variant import parse_use
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
@@ -79,15 +77,6 @@ def test_a_build_without_qualifying_layers_is_unsupported(tmp_path: Path) -> Non
         build_toy("world/int8+eager/fp32", tmp_path)
     assert refused.value.status == "unsupported"
     assert "65536" in refused.value.reason
-
-
-def test_options_are_read_from_strings() -> None:
-    name, pairs = parse_use("int8[kind=weight-only,layers=attention,least=64]")
-    assert name == "int8"
-    assert options_of(BACKEND, pairs or {}) == Options("weight-only", "attention", 64)
-    assert "least=-1" in BACKEND.unsupported(Options(least=-1), "cpu", "fp32")
-    assert by_options(BACKEND.quantises, Options()) == "dynamic"
-    assert by_options(BACKEND.quantises, Options(kind="weight-only")) == "weight-only"
 
 
 @NEEDS_COMPILER
@@ -238,16 +227,15 @@ def test_another_error_of_the_product_is_not_taken_for_few_rows(
         BACKEND.prepare(Rows(), {"x": torch.zeros(1, 32, 32)}, Options(least=0), on_cuda(tmp_path))
 
 
-def with_amx(monkeypatch: pytest.MonkeyPatch, amx: bool) -> None:
+def with_amx(monkeypatch: pytest.MonkeyPatch) -> None:
     """torchao 0.18 multiplies int8 by int8 where torch says that there is AMX (torchao/kernel/intmm.py)."""
-    monkeypatch.setattr("torchao.kernel.intmm._cpu_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr("torchao.kernel.intmm._cpu_is_amx_tile_supported", lambda: True)
     monkeypatch.setattr("torchao.kernel.intmm._cpu_is_vnni_supported", lambda: True)
 
 
 def test_layers_whose_one_row_stays_unwritten_on_a_cpu_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_amx(monkeypatch, True)
     monkeypatch.setattr(int8, "int8_product", unwritten)
     made = BACKEND.prepare(
         Rows().requires_grad_(False), {"x": torch.zeros(1, 32, 32)}, Options(least=0), on_cpu(tmp_path)
@@ -258,18 +246,16 @@ def test_layers_whose_one_row_stays_unwritten_on_a_cpu_are_left_out(
 
 
 @pytest.mark.parametrize(
-    ("amx", "product", "options"),
+    ("product", "options"),
     [
-        (True, written, Options(least=0)),
-        (True, unwritten, Options(kind="weight-only", least=0)),
-        (False, unwritten, Options(least=0)),
+        (written, Options(least=0)),
+        (unwritten, Options(kind="weight-only", least=0)),
     ],
-    ids=["a product that is right", "no product of integers", "unsigned inputs"],
+    ids=["a product that is right", "no product of integers"],
 )
 def test_a_cpu_whose_results_are_right_leaves_none_out(
-    amx: bool, product: Any, options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    product: Any, options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_amx(monkeypatch, amx)
     monkeypatch.setattr(int8, "int8_product", product)
     made = BACKEND.prepare(Rows().requires_grad_(False), {"x": torch.zeros(1, 32, 32)}, options, on_cpu(tmp_path))
     assert set(made.quantised) == {"many", "one", "parts"}
@@ -289,7 +275,7 @@ class OneRow(nn.Module):
 @NEEDS_COMPILER
 def test_one_row_is_right_where_torchao_multiplies_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Because it is left out, unless torch has pytorch#194682. Quantised with torch 2.13, it was off by 1e3."""
-    with_amx(monkeypatch, True)
+    with_amx(monkeypatch)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     torch.manual_seed(0)
     module, inputs = OneRow().requires_grad_(False), {"x": torch.randn(1, 32, 64)}

@@ -12,10 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from toys import LIBRARY_WARNINGS, build_toy, relative
 
-from bakeoff.backends.backend import BuildContext, by_options
+from bakeoff.backends.backend import BuildContext
 from bakeoff.backends.int8_static import BACKEND, Options
-from bakeoff.models.options import options_of
-from bakeoff.variant import parse_use
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
@@ -73,12 +71,3 @@ def test_onnxruntime_takes_its_pairs(tmp_path: Path) -> None:
     made = build_toy("picture/int8-static[seeds=1]+onnxruntime/fp32", tmp_path)
     assert made.proof.operators_inside["QuantizeLinear"] == 2
     assert made.error() < 0.15
-
-
-def test_options_are_read_from_strings() -> None:
-    name, pairs = parse_use("int8-static[seeds=8]")
-    assert name == "int8-static"
-    assert options_of(BACKEND, pairs or {}) == Options(8)
-    assert "seeds=0" in BACKEND.unsupported(Options(0), "cpu", "fp32")
-    assert "bf16" in BACKEND.unsupported(Options(), "cpu", "bf16")
-    assert by_options(BACKEND.quantises, Options()) == "static"

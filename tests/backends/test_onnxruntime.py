@@ -64,13 +64,6 @@ def test_other_inputs_are_refused(toy: Toy, how: str) -> None:
 
 @pytest.mark.usefixtures("toy")
 class TestCache:
-    def test_the_same_again_is_not_exported(self, toy: Toy, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(export, "_convert", None)
-        again = build_toy("world/onnxruntime/fp32", folder)
-        assert again.proof.facts["export_from_cache"] is True
-        assert again.proof.graph_hash == toy.proof.graph_hash
-        assert again.error() < 1e-6
-
     @pytest.mark.parametrize(
         ("text", "seed"),
         [("world/onnxruntime/fp32", 1), ("sound/onnxruntime/fp32", 0), ("world/onnxruntime[int8]/fp32", 0)],
@@ -85,42 +78,6 @@ class TestCache:
         monkeypatch.setattr(export, "_convert", refuse)
         with pytest.raises(StageError, match="not now"):
             build_toy(text, folder, seed=seed)
-
-    def test_an_export_that_was_killed_leaves_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        class Killed(BaseException):
-            pass
-
-        def die(_self: Path, _target: Path) -> None:
-            raise Killed
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, "rename", die)
-            with pytest.raises(Killed):
-                build_toy("world/onnxruntime/fp32", tmp_path)
-        assert list((tmp_path / "cache").glob("onnx-*")) == []
-        again = build_toy("world/onnxruntime/fp32", tmp_path)
-        assert again.proof.facts["export_from_cache"] is False
-        assert again.error() < 1e-6
-
-    @pytest.mark.parametrize("how", ["empty", "cut", "other bytes", "no weights", "short weights", "no model"])
-    def test_what_cannot_be_read_is_exported_again(self, folder: Path, tmp_path: Path, how: str) -> None:
-        whole = model_of(folder)
-        (tmp_path / "cache" / whole.name).mkdir(parents=True)
-        for file in whole.iterdir():
-            (tmp_path / "cache" / whole.name / file.name).write_bytes(file.read_bytes())
-        model = tmp_path / "cache" / whole.name / "model.onnx"
-        weights, data = model.with_name("model.onnx.data"), model.read_bytes()
-        {
-            "empty": lambda: model.write_bytes(b""),
-            "cut": lambda: model.write_bytes(data[: len(data) // 2]),
-            "other bytes": lambda: model.write_bytes(b"\xff" * len(data)),
-            "no weights": weights.unlink,
-            "short weights": lambda: weights.write_bytes(weights.read_bytes()[:100]),
-            "no model": model.unlink,
-        }[how]()
-        again = build_toy("world/onnxruntime/fp32", tmp_path)
-        assert again.proof.facts["export_from_cache"] is False
-        assert again.error() < 1e-6
 
 
 class TestInt8:

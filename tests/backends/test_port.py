@@ -1,6 +1,5 @@
 """Ports: a call computes the outputs of what was last written into the port's inputs, for every backend."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="inputs are tensors")
 
 import torch
-from fake_torch_tensorrt import Fake, installed
+from fake_torch_tensorrt import pinned
 from torch import Tensor, nn
 from toys import LIBRARY_WARNINGS, Toy, build_toy, relative
 
@@ -17,14 +16,12 @@ from bakeoff import backends
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import BuildContext, Call, Engine, ModuleEngine
 from bakeoff.backends.port import Port, buffers_like
-from bakeoff.backends.torch_tensorrt import settings
 from bakeoff.models.errors import BakeoffError
 from bakeoff.worker.torch_flags import flags
 
 pytestmark = LIBRARY_WARNINGS
 WORKLOAD = "stream"
 """Two inputs, two outputs."""
-SIGNATURES = Path(__file__).resolve().parents[1] / "golden" / "torch_tensorrt.json"
 NAMES = ("video", "frames")
 CPU = ("eager", "inductor", "inductor[freezing]", "aoti", "torch.export", "onnxruntime", "openvino")
 HONEST = ("POOLED", "STRIDED", "COPIES_OUT", "DELEGATES", "REUSES_OUTPUT")
@@ -70,10 +67,8 @@ def test_a_cpu_backend_computes_what_is_written(text: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot"])
-def test_tensorrt_computes_what_is_written(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
-    signatures = json.loads(SIGNATURES.read_text(encoding="utf-8"))["2.13.0"]
-    with installed(Fake("2.13.0", signatures, "")):
+def test_tensorrt_computes_what_is_written(name: str, tmp_path: Path) -> None:
+    with pinned():
         check(build_toy(f"{WORKLOAD}/{name}/fp32", tmp_path))
 
 

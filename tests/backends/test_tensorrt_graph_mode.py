@@ -1,6 +1,5 @@
 """Engines with and without CUDA graphs in one process, by a fake of torch_tensorrt whose mode is one global."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,17 +8,16 @@ import pytest
 pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
 
 import torch
-from fake_torch_tensorrt import Fake, installed
+from fake_torch_tensorrt import Fake, pinned
 from mixes import UNITS, make_job, run_mix
 from toys import LIBRARY_WARNINGS, build_toy
 
 from bakeoff.backends.format import Opening
-from bakeoff.backends.torch_tensorrt import ahead_of_time, settings
+from bakeoff.backends.torch_tensorrt import ahead_of_time
 from bakeoff.backends.torch_tensorrt.ahead_of_time import FORMAT
 from bakeoff.backends.torch_tensorrt.settings import in_own_mode
 
 pytestmark = LIBRARY_WARNINGS
-SIGNATURES = Path(__file__).resolve().parents[1] / "golden" / "torch_tensorrt.json"
 SLOTS = ("world", "stream")
 """Of the toy loop."""
 
@@ -28,9 +26,7 @@ SLOTS = ("world", "stream")
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     torch._dynamo.reset()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
-    signatures = json.loads(SIGNATURES.read_text(encoding="utf-8"))["2.13.0"]
-    with installed(Fake("2.13.0", signatures, "")) as library:
+    with pinned() as library:
         yield library
 
 
@@ -90,17 +86,6 @@ def test_calls_of_one_mode_do_not_set_it_again(fake: Fake, name: str, graphs: bo
     assert fake.switches == []
 
 
-@pytest.mark.usefixtures("outside")
-def test_calls_in_turn_of_both_modes_set_it_once_each(fake: Fake, order: tuple[bool, bool], tmp_path: Path) -> None:
-    toys = [build_toy(f"world/{named('tensorrt-aot', graphs)}/fp32", tmp_path / str(graphs)) for graphs in order]
-    for toy in toys:
-        toy.error()
-    fake.switches.clear()
-    for toy in toys * 3:
-        toy.error()
-    assert fake.switches == list(order) * 3
-
-
 def test_opened_artifacts_too(fake: Fake, outside: bool, order: tuple[bool, bool], tmp_path: Path) -> None:
     opened = []
     for graphs in order:
@@ -148,16 +133,3 @@ def test_a_call_that_fails_leaves_the_mode_to_the_next_one(fake: Fake, outside: 
             with pytest.raises(RuntimeError):
                 call()
     assert asked == [False] * 4, "the call before a capture is without graphs, until one succeeds"
-
-
-@pytest.mark.parametrize("graphs", [False, True])
-def test_an_opened_artifact_whose_call_fails_leaves_the_users_mode(
-    fake: Fake, outside: bool, graphs: bool, tmp_path: Path
-) -> None:
-    toy = build_toy(f"world/{named('tensorrt-aot', graphs)}/fp32", tmp_path)
-    (saved,) = (tmp_path / "cache").glob("*.ep")
-    run = FORMAT.read(saved, (), Opening("cpu", "fp32", 1, ahead_of_time.Options(cudagraphs=graphs)))
-    fake.set_mode(outside)
-    with pytest.raises(Exception, match=r"."):
-        run(tuple(tensor[:0] for tensor in toy.sets[0].values()))
-    assert fake.mode() is outside

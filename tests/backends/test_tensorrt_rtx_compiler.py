@@ -14,14 +14,13 @@ import pytest
 
 pytest.importorskip("onnx", reason="models are ONNX models")
 
-from bakeoff.backends.backend import Unavailable, Unsupported
+from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.compilers import c_compiler
 from bakeoff.backends.tensorrt_rtx import compiler
 from bakeoff.backends.tensorrt_rtx.compiler import ABOUT, compile_model, driverless_environment
 
 HAS_DRIVER = compiler.has_driver
 NEEDS_C = pytest.mark.skipif(c_compiler() is None, reason="the driver's stand-ins need a C compiler")
-LIBRARIES = ("libsys.so", "libcudart.so.13", "libcuda.so.1", "libnvidia-ml.so.1")
 
 
 @pytest.fixture(autouse=True)
@@ -123,44 +122,6 @@ print(runtime.cudaGetDeviceProperties(about, 0), *(int.from_bytes(about.raw[at :
         monkeypatch.setattr(compiler, "_make_stand_ins", None)
         assert driverless_environment(tmp_path) == first
 
-    def test_two_processes_at_once_leave_one_whole_folder(self, tmp_path: Path) -> None:
-        code = (
-            "from pathlib import Path; from bakeoff.backends.tensorrt_rtx.compiler import driverless_environment; "
-            f"print(driverless_environment(Path({str(tmp_path)!r}))['LD_PRELOAD'])"
-        )
-        started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-        printed = {process.communicate()[0] for process in started}
-        assert [process.returncode for process in started] == [0, 0]
-        (folder,) = tmp_path.iterdir()
-        assert {Path(file).name for file in printed.pop().split()} == set(LIBRARIES) <= set(os.listdir(folder))
-        assert not printed
-
-    def test_one_that_another_process_has_made_meanwhile_is_used(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        make = compiler._make_stand_ins
-
-        def made_by_another(folder: Path) -> None:
-            monkeypatch.setattr(compiler, "_make_stand_ins", make)
-            driverless_environment(tmp_path)
-            make(folder)
-
-        monkeypatch.setattr(compiler, "_make_stand_ins", made_by_another)
-        found = driverless_environment(tmp_path)
-        (folder,) = tmp_path.iterdir()
-        assert found["LD_PRELOAD"].split() == [str(folder / name) for name in LIBRARIES]
-
-    def test_a_folder_in_which_nothing_can_be_made_is_an_error(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def refuse(_self: Path, _target: Path) -> None:
-            raise PermissionError
-
-        monkeypatch.setattr(compiler, "_make_stand_ins", Path.mkdir)
-        monkeypatch.setattr(Path, "rename", refuse)
-        with pytest.raises(PermissionError):
-            driverless_environment(tmp_path)
-
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_driver_is_there_if_its_library_can_be_loaded(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,27 +145,6 @@ def test_the_compiler_s_program_imports_neither_torch_nor_this_lab() -> None:
     named |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     assert not [name for name in named if name.split(".")[0] in ("torch", "bakeoff")]
     assert {"onnx", "onnxruntime"} <= named
-
-
-class TestCCompiler:
-    def test_one_that_fails_is_named_with_its_text_and_leaves_nothing(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        script = tmp_path / "cc"
-        script.write_text("#!/bin/sh\necho 'no headers here' >&2\nexit 1\n")
-        script.chmod(0o755)
-        monkeypatch.setenv("CC", str(script))
-        with pytest.raises(Unavailable) as failed:
-            driverless_environment(tmp_path / "shared")
-        assert str(script) in str(failed.value)
-        assert "no headers here" in str(failed.value)
-        assert list((tmp_path / "shared").iterdir()) == []
-
-    def test_none_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("CC", raising=False)
-        monkeypatch.setenv("PATH", str(tmp_path))
-        with pytest.raises(Unavailable, match="gcc"):
-            driverless_environment(tmp_path)
 
 
 class TestChild:
@@ -255,20 +195,6 @@ class TestChild:
         said = {"engines": 0, "outside": {"Det": 2, "Relu": 1}}
         with pytest.raises(Unsupported, match="with Det;"):
             compiles(f"import sys; print({line!r}, {line!r}, sep='\\n', file=sys.stderr); print({json.dumps(said)!r})")
-
-    def test_what_it_says_last_is_kept_beside_what_it_wrote(
-        self, compiles: Callable[[str], Any], tmp_path: Path
-    ) -> None:
-        found = compiles(
-            "import json, os, sys\n"
-            "print('a library begins')\n"
-            "asked = json.loads(sys.argv[1])\n"
-            "print(json.dumps({'engines': 1, 'asked': asked, 'given': os.environ.get('GIVEN')}))"
-        )
-        folder = tmp_path / "made" / "folder"
-        assert json.loads((folder / ABOUT).read_text()) == found
-        assert found["asked"] == {"model": str(Path("model.onnx").absolute()), "folder": str(folder), "target": "sm89"}
-        assert found["given"] == str(tmp_path / "shared")
 
     def test_beside_a_driver_it_gets_no_stand_in(
         self, compiles: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch

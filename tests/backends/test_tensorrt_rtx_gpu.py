@@ -129,7 +129,7 @@ def test_an_exported_artifact_is_loaded_and_verified(tmp_path: Path) -> None:
     done = exported("toy:small.world/tensorrt-rtx/fp16@cuda", tmp_path / "artifact", tmp_path / "runs")
     needs = {need.what: need.value for need in done.manifest.needs}
     assert needs["compute capability"] == capability_of(TARGET)
-    again = verify(done.folder, done.manifest, False, 300.0, 0, Recorder())
+    again = verify(done.folder, done.manifest, False, Recorder())
     assert again.mismatches == ()
     assert again.checked
     assert all(one.passed for one in again.checked)
@@ -140,5 +140,5 @@ def test_an_exported_artifact_is_loaded_and_verified(tmp_path: Path) -> None:
 def test_an_artifact_for_this_card_that_was_made_without_it_is_verified(tmp_path: Path) -> None:
     done = exported(f"toy:small.world/tensorrt-rtx[target={TARGET}]/fp16@cpu", tmp_path / "artifact", tmp_path / "runs")
     assert done.verified is None
-    again = verify(done.folder, done.manifest, False, 300.0, 0, Recorder())
+    again = verify(done.folder, done.manifest, False, Recorder())
     assert all(one.passed for one in again.checked)

@@ -6,9 +6,8 @@ binding, ports and placement are real; only what compiles is replaced, by a copy
 
 import json
 import shutil
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,9 +25,9 @@ from rtx_engines import engine
 from torch import Tensor, nn
 from toys import LIBRARY_WARNINGS, relative
 
-from bakeoff.backends.backend import BuildContext, Unavailable, Unsupported
+from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.backends.onnxruntime.options import PROVIDERS
-from bakeoff.backends.onnxruntime.session import Session, load_errors
+from bakeoff.backends.onnxruntime.session import Session
 from bakeoff.backends.tensorrt_rtx import backend as rtx
 from bakeoff.backends.tensorrt_rtx import compiler, session
 from bakeoff.backends.tensorrt_rtx.backend import BACKEND, BuiltForAnother
@@ -212,20 +211,6 @@ class TestSession:
         assert given[-1] == {"enable_cuda_graph": "0", "has_user_compute_stream": "1", "user_compute_stream": "7"}
         assert opened.stream is not None
 
-    def test_a_session_without_the_provider_is_not_used(
-        self, module: nn.Module, context: BuildContext, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(session, "PROVIDER", "NvTensorRTRTXExecutionProvider")
-        with pytest.raises(Unavailable, match=f"with {CPU}, without NvTensorRTRTXExecutionProvider"):
-            built(module, context)
-
-    def test_what_onnx_runtime_cannot_open_is_told_in_one_line(self, tmp_path: Path) -> None:
-        (tmp_path / "model.onnx").write_bytes(b"no model")
-        with pytest.raises(RuntimeError) as failed:
-            session.open_context(tmp_path / "model.onnx", False, "cpu", 1)
-        assert str(failed.value).startswith(CPU)
-        assert "\n" not in str(failed.value)
-
 
 class TestCards:
     @pytest.mark.parametrize(
@@ -259,42 +244,3 @@ class TestCards:
         assert card == ["sm120"]
         with pytest.raises(AssertionError, match="x, state"):
             made.bind(inputs())
-
-
-class TestDevice:
-    """Of the provider in a process, which is registered once."""
-
-    @pytest.fixture
-    def plugin(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], None]]:
-        named = SimpleNamespace(get_library_path=lambda: "/plugin.so", __file__=str(tmp_path / "__init__.py"))
-        monkeypatch.setitem(sys.modules, "onnxruntime_ep_nv_tensorrt_rtx", named)
-        session._device.cache_clear()
-
-        def offers(*names: str) -> None:
-            devices = [SimpleNamespace(ep_name=name) for name in names]
-            monkeypatch.setattr(onnxruntime, "register_execution_provider_library", lambda *_: None)
-            monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: devices)
-
-        yield offers
-        session._device.cache_clear()
-
-    def test_the_first_of_the_provider_is_taken(self, plugin: Callable[..., None]) -> None:
-        plugin(CPU, session.PROVIDER, session.PROVIDER)
-        assert session._device() is onnxruntime.get_ep_devices()[1]
-
-    def test_none_is_said(self, plugin: Callable[..., None]) -> None:
-        plugin(CPU)
-        with pytest.raises(Unavailable) as refused:
-            session._device()
-        assert refused.value.code == "missing-device"
-
-    def test_a_library_that_cannot_be_loaded_is_said(
-        self, plugin: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def refuse(*_: object) -> None:
-            raise load_errors()[1]("libcuda.so.1: cannot open\nshared object file")
-
-        plugin()
-        monkeypatch.setattr(onnxruntime, "register_execution_provider_library", refuse)
-        with pytest.raises(Unavailable, match=r"libcuda.so.1: cannot open shared object file"):
-            session._device()

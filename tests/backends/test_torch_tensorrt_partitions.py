@@ -1,7 +1,5 @@
 """torch_tensorrt's own partitioner on the components' graphs, without a GPU: tools/partition-counts and its output."""
 
-import json
-import logging
 import os
 import re
 import subprocess
@@ -17,7 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "partition-counts"
 TABLE = ROOT / "tests" / "golden" / "partition_counts.md"
 WHEEL = os.environ.get("TORCH_TENSORRT_WHEEL", "")
-LACKING = {"tensorrt-aot": "require_full_compilation=false"}
 ROW = re.compile(r"\| `(\S+)` \| (\d+) \| (\d+) \| (\d+) \(([\d +]*)\) \| (.+) \|")
 
 
@@ -47,7 +44,7 @@ def test_the_table_has_the_tools_graphs(table: dict[str, tuple[str, ...]]) -> No
 
 def test_every_component_is_one_engine(table: dict[str, tuple[str, ...]]) -> None:
     whole = {name: row for name, row in table.items() if not name.startswith("example") and "[" not in name}
-    assert len(whole) == 11
+    assert len(whole) == 10
     for name, (total, convertible, engines, sizes, outside) in whole.items():
         assert (convertible, engines, sizes, outside) == (total, "1", total, "nothing"), name
 
@@ -60,29 +57,6 @@ def test_what_is_left_is_what_was_named(table: dict[str, tuple[str, ...]]) -> No
     assert left("require_full_compilation=false") == ("2", "1 aten.cummax")
     engines, outside = left("external=middle")
     assert (engines, re.sub("_[0-9a-f]{12}$", "", outside)) == ("2", "1 bakeoff.external_middle")
-
-
-@pytest.mark.parametrize("backend", ["tensorrt", "tensorrt-aot"])
-def test_the_tool_runs_the_backends_as_they_are(
-    backend: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    """With a fake of the library, since no wheel is at hand where the suite runs."""
-    pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
-    from fake_torch_tensorrt import Fake, installed
-
-    from bakeoff.backends.torch_tensorrt import jit, settings
-
-    report = (ROOT / "tests" / "golden" / "torch_tensorrt_partitions.txt").read_text(encoding="utf-8")
-    signatures = json.loads((ROOT / "tests" / "golden" / "torch_tensorrt.json").read_text(encoding="utf-8"))["2.13.0"]
-    tool = load_tool()
-    request.addfinalizer(lambda: logging.disable(logging.NOTSET))
-    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
-    monkeypatch.setattr(jit, "settings", jit.settings)  # the tool replaces it
-    with installed(Fake("2.13.0", signatures, report)) as fake:
-        monkeypatch.setattr(tool, "_load", lambda _folder: sys.modules["torch_tensorrt"])
-        found = tool.count(Path(), f"example:all.forward/{backend}[{LACKING.get(backend, '')}]/bf16@cuda")
-    assert fake.asked[-1]["dryrun"]
-    assert (found["total"], found["convertible"], found["engines"]) == (12, 10, [6, 4])
 
 
 @pytest.mark.skipif(not WHEEL, reason="set TORCH_TENSORRT_WHEEL to a wheel of torch-tensorrt 2.13.0 to partition anew")

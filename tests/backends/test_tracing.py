@@ -156,12 +156,6 @@ class TestOfAGpu:
         assert trace.device.busy_ns == 200_000
         assert share_named(trace) == pytest.approx(299 / 300)
 
-    def test_a_long_pause_has_no_name(self) -> None:
-        timeline = Timeline()
-        timeline.kernel("before", 0, 10)
-        timeline.kernel("after", 90, 10)
-        assert share_named(timeline.trace(100, 100)) == pytest.approx(0.2)
-
     def test_a_wait_for_a_late_launch_is_no_time_of_the_call(self) -> None:
         """As on an H200: the queue holds some thousand kernels, and each later one waits for the host's launch."""
         timeline = Timeline()
@@ -185,14 +179,6 @@ class TestOfAGpu:
         assert trace.total_ns == 203_000
         assert trace.device == DeviceTime(span_ns=210_000, busy_ns=200_000, named_ns=202_000)
         assert [kernel.ns for kernel in trace.kernels] == [100_000, 100_000], "they add up to the busy time"
-
-    def test_without_the_delays_the_figures_are_means(self) -> None:
-        timeline = Timeline()
-        timeline.kernel("triton_poi_fused_add_0", 0, 100)
-        timeline.events[:] = [event for event in timeline.events if "spin" not in event.name]
-        trace = timeline.trace(200, 125)
-        assert (trace.total_ns, trace.kernels[0].ns) == (125_000, 100_000)
-        assert trace.device == DeviceTime(span_ns=200_000, busy_ns=100_000, named_ns=100_000)
 
     def test_streams_that_overlap_count_once(self) -> None:
         timeline = Timeline()

@@ -111,9 +111,10 @@ class TestWhatIsSwept:
         from bakeoff.cli.sweep import sweep as _  # noqa: F401  # registers the command
 
         command = get_command(app).commands["sweep"]  # type: ignore[attr-defined]  # a group
-        parsed = command.make_context("sweep", commands[0][1:]).params
+        parsed = command.make_context("sweep", commands[0][3:]).params
         assert parsed["backends"] == ["eager", "inductor[freezing]"]
-        assert (parsed["dtype"], parsed["device"], parsed["runs"]) == (["fp32"], "cpu", str(tmp_path / "r"))
+        assert commands[0][:3] == ["--runs", str(tmp_path / "r"), "sweep"]
+        assert (parsed["dtype"], parsed["device"]) == (["fp32"], "cpu")
         assert (parsed["note"], parsed["final"], parsed["resume"], parsed["monitor"]) == ("n", False, True, True)
         assert (parsed["row_timeout"], parsed["as_json"]) == (9.0, True)
         assert swept.folder == tmp_path / "r"

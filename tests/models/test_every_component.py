@@ -131,15 +131,6 @@ def test_unknown_workloads_are_refused_with_the_known_ones(name: str, unknown: s
         assert refused.value.code == "unknown-name"
 
 
-@pytest.mark.parametrize("name", ["audio", "image", "matrix-wm", "wm"])
-def test_a_batch_below_one_is_refused(name: str) -> None:
-    component = resolve_component(name)
-    config = component.preset("tiny").config
-    with pytest.raises(BakeoffError, match="0") as refused:
-        component.network_module().build(config, component.workload_names(config)[0], 0)
-    assert refused.value.code == "bad-option"
-
-
 @pytest.mark.parametrize(("name", "workload"), EVERY_TINY_WORKLOAD)
 def test_a_misspelt_workload_gets_the_nearest(name: str, workload: str) -> None:
     component = resolve_component(name)
@@ -187,7 +178,6 @@ def test_a_preset_states_what_its_network_has(name: str, preset: str) -> None:
         ("matrix-wm:universal.context", 9_847_540_297_728, 0, 1_436_843_008),
         ("wm:1b.step", 27_507_774_464, 0, 1_092_282_688),
         ("wm:1b.full", 1_650_466_467_840, 0, 1_093_823_296),
-        ("wm:200m.step-prepared", 6_654_858_240, 0, 274_335_040),
         ("wm:200m.append", 6_241_727_488, 0, 255_248_448),
         ("toy:tiny.world", 294_912, 0, 4_096),
         ("toy:tiny.sound", 974_848, 974_848, 7_648),

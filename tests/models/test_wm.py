@@ -28,7 +28,7 @@ ODD = {
     "other sizes": Config(3, 5, 7, 2, 1, 16, 10, 4, 6, control_dim=8, timestep_dim=6),
     "one pixel, causal": Config(1, 1, 1, 2, 2, 48, 2, 1, 3, causal=True, control_dim=12, timestep_dim=4),
 }
-KINDS = ("single", "step", "step-prepared", "context", "append", "full")
+KINDS = ("single", "step", "context", "append", "full")
 
 
 def golden(name: str) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
@@ -89,7 +89,7 @@ def test_context_workload_fills_the_cache_of_the_step_file() -> None:
 def test_calls_for_a_frame_count_the_denoising_steps_and_the_context_pass() -> None:
     for preset, calls in (("1b", 21), ("200m", 11)):
         config = SPEC.preset(preset).config
-        assert [workload(config, name, 1).calls_per_frame for name in KINDS] == [calls, calls, calls, None, None, None]
+        assert [workload(config, name, 1).calls_per_frame for name in KINDS] == [calls, calls, None, None, None]
     assert [workload(TINY, name, 2).frames_per_call for name in ("step", "context3", "full")] == [1, 3, 5]
 
 
@@ -163,26 +163,6 @@ def test_long_skips_move_the_output() -> None:
 
 
 # Cache and window
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("cached", [1, 4])
-def test_prepared_keys_give_the_same_step(dtype: torch.dtype, cached: int) -> None:
-    inputs = drawn(workload(TINY, f"step{cached}", 2), dtype)
-    prepared = [*inputs[:5]]
-    for keys, values in zip(inputs[5::2], inputs[6::2], strict=True):
-        prepared += [network.rotate_context(TINY, keys), values]
-    assert error(prepared[5], inputs[5]) > 0.1
-    literal = built(TINY, f"step{cached}", dtype)(*inputs)
-    for one, two in zip(literal, built(TINY, f"step-prepared{cached}", dtype)(*prepared), strict=True):
-        assert torch.equal(one, two)
-
-
-def test_context_that_is_not_whole_frames_is_refused() -> None:
-    for tokens, width in ((16, 16), (5 * 17, 16), (0, 16), (17, 8)):
-        with pytest.raises(BakeoffError, match=f"1, 3, {tokens}, {width}") as caught:
-            network.rotate_context(TINY, torch.zeros(1, 3, tokens, width))
-        assert caught.value.code == "bad-config"
 
 
 def test_step_on_its_context_is_the_last_frame_of_the_whole_where_layers_cannot_mix_it() -> None:
@@ -380,7 +360,7 @@ def test_bad_config_is_refused(change: dict[str, Any], named: str) -> None:
     assert caught.value.code == "bad-config"
 
 
-@pytest.mark.parametrize("name", ["step5", "step-prepared5", "context5", "append5", "full6"])
+@pytest.mark.parametrize("name", ["step5", "context5", "append5", "full6"])
 def test_more_frames_than_the_window_are_refused(name: str) -> None:
     with pytest.raises(BakeoffError, match=f"'{name}' .* 5 frames") as caught:
         workload(TINY, name, 1)
@@ -405,7 +385,7 @@ def test_a_stream_opens_with_the_context_of_its_window(number: str) -> None:
         taken = {spec.name for spec in workload(TINY, name, 1).inputs if spec.name.startswith("cache_")}
         assert {one.input for one in order.carries if (one.workload, one.to) == (context, name)} == taken
         assert {one.input for one in order.carries if (one.workload, one.to) == (append, name)} == taken
-    assert all(stream(TINY, name) is None for name in ("single", "context", "append", "full", "step-prepared"))
+    assert all(stream(TINY, name) is None for name in ("single", "context", "append", "full"))
 
 
 def test_names_are_those_of_the_reference_files() -> None:

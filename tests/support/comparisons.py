@@ -1,8 +1,14 @@
 """Comparisons whose verdicts follow from the medians they are made from."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from answers import as_text
+from few_records import stored
+
 from bakeoff.record.schema import SCHEMA, Clock, Comparison, Record, Round, Samples
+from bakeoff.record.store import StoredComparison
+from bakeoff.report.recommendation import deployment
 
 
 def final(*sides: Record, sweep: str = "", created: str = "2026-01-02T04:00:00.000000Z", pairs: int = 7) -> Comparison:
@@ -27,3 +33,12 @@ def final(*sides: Record, sweep: str = "", created: str = "2026-01-02T04:00:00.0
 def _without_samples(record: Record) -> Record:
     made = replace(record.measurement, latency=Clock(Samples()), throughput=None)
     return replace(record, measurement=made)
+
+
+def kept(*comparisons: Comparison) -> list[StoredComparison]:
+    return [StoredComparison(f"final-{index}", entry) for index, entry in enumerate(comparisons)]
+
+
+def said(rows: Sequence[Record], *comparisons: Comparison) -> str:
+    """What is recommended of these rows, as text."""
+    return as_text(deployment(stored(*rows), kept(*comparisons)))

@@ -26,6 +26,7 @@ Ranges of sizes follow the sources of 2.13.0:
 """
 
 import copy
+import json
 import logging
 import operator
 import sys
@@ -45,6 +46,11 @@ from torch._functorch.aot_autograd import aot_export_joint_simple
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.split_module import split_module
 
+from bakeoff.backends.torch_tensorrt import settings
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+SIGNATURES: dict[str, dict[str, list[str]]] = json.loads((GOLDEN / "torch_tensorrt.json").read_text(encoding="utf-8"))
+PARTITIONS = (GOLDEN / "torch_tensorrt_partitions.txt").read_text(encoding="utf-8")
 FAKE_ENGINE = b"not an engine"
 _ENGINES: "list[Engine]" = []
 _RAN: list[tuple[int, bool]] = []
@@ -416,3 +422,11 @@ def installed(fake: Fake) -> Iterator[Fake]:
             del sys.modules["torch_tensorrt"]
         else:
             sys.modules["torch_tensorrt"] = before
+
+
+@contextmanager
+def pinned(version: str = "2.13.0", partitions: str = "") -> Iterator[Fake]:
+    """Make the fake of this version, with this report of partitions, the installed library."""
+    library = Fake(version, SIGNATURES[version], partitions)
+    with installed(library), mock.patch.object(settings, "version", return_value=version):
+        yield library

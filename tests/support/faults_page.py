@@ -37,7 +37,7 @@ def page(found: dict[str, Any]) -> str:
         "# Faults that the tests catch\n\n"
         "Written by `make faults` from what it recorded in tests/trials/faults.json; do not edit. Each "
         "fault is one change of one source file, such as a slip while refactoring could leave "
-        "([tests/support/source_faults](../../tests/support/source_faults)). It is put into a copy of the "
+        "([tests/support/source_faults.txt](../../tests/support/source_faults.txt)). It is put into a copy of the "
         "repository, in which the tests of the changed file's subject pass without it. Caught means that with it an "
         f"assertion fails within {LIMIT_S} s, and again when that test is run once more; seconds are from the start of "
         "pytest until the first failure. Each fault that was missed at first has an assertion of its own since.\n\n"

@@ -40,6 +40,10 @@ def stored(*records: Record) -> tuple[Stored, ...]:
     return tuple(Stored(f"id-{index}", entry) for index, entry in enumerate(records))
 
 
+def records_of(*records: Record) -> Records:
+    return Records(stored(*records), (), ())
+
+
 def texts(rows: Sequence[Stored]) -> Iterator[list[str]]:
     """All columns of each row."""
     return (cells(tuple(COLUMNS), row) for row in table_rows(rows))

@@ -182,16 +182,16 @@ def _pages(folder: Path) -> Iterator[tuple[str, Page]]:
     runs = folder / "runs"
     for machine in MACHINES:
         shutil.copytree(RUNS / machine / "records", runs / machine / "records")
-    _bakeoff("history", "--runs", runs)
+    _bakeoff("--runs", runs, "history")
     for machine in MACHINES:
-        own = ("--machine", machine, "--runs", runs)
+        own, where = ("--machine", machine), ("--runs", runs)
         shutil.copy(ROOT / "README.md", folder)
         readme.publish(runs / "published", select(load_all(runs), [machine], ()).records, runs)
-        _bakeoff("report", *own, "--html", folder / "report.html")
-        told = json.loads(_bakeoff("table", *own, "--json"))
+        _bakeoff(*where, "report", *own, "--html", folder / "report.html")
+        told = json.loads(_bakeoff(*where, "table", *own, "--json"))
         yield "table", {row["record"]: dict(flat(row)) for row in told["rows"]}
         yield "pipelines", {row["record"]: dict(flat(row)) for row in told["pipelines"]}
-        yield "terminal", page_of(terminal_rows(_bakeoff("table", *own)), machine)
+        yield "terminal", page_of(terminal_rows(_bakeoff(*where, "table", *own)), machine)
         yield "report", page_of(html_rows(_read(folder / "report.html")), machine)
         published = _read(runs / "published" / "RESULTS.md")
         yield "published", page_of(markdown_rows(published), machine)
@@ -202,7 +202,7 @@ def _pages(folder: Path) -> Iterator[tuple[str, Page]]:
             rows = _of_profile(html_rows(_read(path)))
             yield "profile-html", page_of(rows, _hash(path.stem), cited=False)
     for path in sorted(runs.glob("*/records/*_compare_*.json")):
-        told = json.loads(_bakeoff("compare", path.stem, "--json", "--runs", runs))
+        told = json.loads(_bakeoff("--runs", runs, "show", path.stem, "--json"))
         yield "comparisons", {path.stem: dict(flat(told))}
     yield from _texts(runs)
 

@@ -57,14 +57,6 @@ def read_file(path: Path) -> Golden:
     return about, groups["weights"], groups["inputs"], groups["outputs"]
 
 
-def assert_golden(found: Tensors, about: dict[str, Any], outputs: Tensors) -> None:
-    """Check that every output of the golden file, including inner ones, was computed and is within its tolerance."""
-    assert found.keys() == outputs.keys() == about["tensors"]["outputs"].keys()
-    tolerance = about["suggested_tolerance_fp32"]
-    for name, expected in outputs.items():
-        torch.testing.assert_close(found[name], expected, **tolerance, msg=lambda text, name=name: f"{name}: {text}")
-
-
 def config_from(config_type: type, values: Mapping[str, Any], component: str) -> Any:
     """Build a config from a JSON object; lists become tuples.
 

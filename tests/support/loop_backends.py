@@ -1,6 +1,7 @@
 """Eager backends that do what a test tells them to, as `loop_backends:COMPILES_AGAIN`. No torch at import."""
 
 import copy
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,11 @@ def _go_wrong(
     return ModuleEngine(module, rebinding=True)
 
 
+def _wait(module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext) -> Engine:
+    module.register_forward_hook(lambda *_: time.sleep(0.005))
+    return ModuleEngine(module, rebinding=True)
+
+
 def _prepare(
     module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
 ) -> Prepared:
@@ -55,6 +61,7 @@ def _prepare(
 COMPILES_AGAIN = Backend("compiles-again", "a test's", build=_compiling, runs_eagerly=True)
 FALLS_BACK = Backend("falls-back", "a test's", build=_falling, runs_eagerly=True)
 GOES_WRONG = Backend("goes-wrong", "a test's", build=_go_wrong, runs_eagerly=True)
+SLOW = Backend("slow", "a test's", build=_wait, runs_eagerly=True)
 PREPARES = Backend("prepares", "a test's", prepare=_prepare)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from html.parser import HTMLParser
 
 import pytest
 from answers import as_text
@@ -16,6 +17,22 @@ from bakeoff.report.pages import readme, results, sweep
 from bakeoff.report.recommendation import deployment
 from bakeoff.report.render import html, markdown, terminal
 from bakeoff.report.selection import chosen
+
+
+class Parsed(HTMLParser):
+    """A page's tags and texts, as a browser would parse them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.data: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.data.append(data)
 
 
 def tables_text(

@@ -10,6 +10,7 @@ from bakeoff.machine.identity import Machine
 from bakeoff.mix import parse_mix
 from bakeoff.record.finding import Finding
 from bakeoff.record.pipeline import (
+    Forecast,
     Line,
     LoopParity,
     PipelineMeasurement,
@@ -80,14 +81,12 @@ def scaled(factor: float, count: int = 20) -> list[dict[str, float]]:
     return [{name: ms * factor * (1 + place / 1000) for name, ms in TIMES_MS.items()} for place in range(count)]
 
 
-def programs(text: str, scale: float = 1.0, part: str = "part") -> tuple[SlotProgram, ...]:
-    """The programs of a mix: each part's record promises 90 % of the time that its phase takes."""
+def programs(text: str, part: str = "part") -> tuple[SlotProgram, ...]:
+    """The programs of a mix."""
     mix = parse_mix(text)
-    phase_ms = {LINES[name][1]: ms for name, ms in TIMES_MS.items() if LINES[name][1]}
     found = []
     for slot in mix.slots:
         program = _program(slot.slot)
-        call_ns = round(phase_ms[slot.slot] * scale * 1e6 / CALLS[f"{slot.slot}.{program}"])
         found.append(
             SlotProgram(
                 slot=slot.slot,
@@ -95,10 +94,16 @@ def programs(text: str, scale: float = 1.0, part: str = "part") -> tuple[SlotPro
                 batch=1,
                 status="ok",
                 part=f"{part}-{slot.slot}" if part else "",
-                part_median_ns=call_ns * 9 // 10 if part else 0,
             )
         )
     return tuple(found)
+
+
+def promise(text: str = EAGER) -> Forecast:
+    """A promise of 90 % of the time that the phases of eager take, and nothing between programs."""
+    parts = {LINES[name][1]: 0.9 * ms for name, ms in TIMES_MS.items() if LINES[name][1]}
+    ms = sum(parts.values())
+    return Forecast(parse_mix(text).variants, ms, None, None, (ms / 1.1, ms * 1.1), parts)
 
 
 def measured(text: str = EAGER, factor: float = 1.0, **changes: Any) -> PipelineMeasurement:
@@ -107,7 +112,7 @@ def measured(text: str = EAGER, factor: float = 1.0, **changes: Any) -> Pipeline
     kinds: list[UnitKind] = ["opening", "filling", *(["steady"] * 20)]
     made = PipelineMeasurement(
         status="ok",
-        programs=programs(text, factor),
+        programs=programs(text),
         opened_ns=(250_000_000,),
         units=units(walls, kinds),
         parity=LoopParity(
@@ -157,6 +162,7 @@ def pipeline_record(
         code="c0de",
         loop_hash="100b",
         instrument="1257",
+        forecast=promise(text),
         phase_calls={"denoise": 4, "decode": 1},
     )
     return replace(base, **changes)

@@ -116,21 +116,6 @@ class _AllSets:
         return call
 
 
-def _hastening(compute: Compute, inputs: Inputs) -> Call:
-    """Take ten times as long at first, and less with each call."""
-    calls = [0]
-
-    def call() -> Outputs:
-        calls[0] += 1
-        until = time.perf_counter() + 0.02 / (1 + calls[0] / 8)
-        outputs = compute(inputs)
-        while time.perf_counter() < until:
-            pass
-        return outputs
-
-    return call
-
-
 def _disturbing(compute: Compute, inputs: Inputs) -> Call:
     """Compute, with a thread that is busy as long as no call runs: while rivals are timed."""
     ended = [time.monotonic()]
@@ -173,8 +158,6 @@ def _slow_clock(compute: Compute, inputs: Inputs) -> Call:
 
 
 STILL_025 = canary("still-0.25", "takes inputs for constants after 0.25 s", _building(_still(0.25), everywhere=True))
-STILL_12 = canary("still-1.2", "takes inputs for constants after 1.2 s", _building(_still(1.2), everywhere=True))
-STILL_6 = canary("still-6", "takes inputs for constants after 6 s", _building(_still(6.0), everywhere=True))
 RACES_BY_CONTENT = canary("races-by-content", "stores results by content in races", _building(_stored_by_content))
 RACES_BY_BINDING = canary("races-by-binding", "stores results by binding in races", _building(_stored_by_binding))
 ALL_SETS = canary(
@@ -182,7 +165,6 @@ ALL_SETS = canary(
     "computes all sets in one call",
     lambda *asked: _building(_AllSets([], {}).bind, everywhere=True)(*asked),
 )
-HASTENS = canary("hastens", "becomes faster in each process", _building(_hastening))
 DISTURBS = canary("disturbs", "is busy while rivals are timed", _building(_disturbing))
 LEAKS = canary("races-leak", "keeps memory in races", _building(_leaking))
 SLOW_CLOCK = canary("races-slow-clock", "slows the clock in races", _building(_slow_clock))

@@ -1,46 +1,18 @@
 """torch's C++ headers, precompiled once for all tests of a run, since each has a cache folder of its own."""
 
 import os
-import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import pytest
+from compile_once import SHARED
 
 from bakeoff.machine import paths
 from bakeoff.machine.build_cache import header_folder, make_shared
 from bakeoff.process import supervisor
 
-SHARED = "BAKEOFF_TEST_SHARED"
-"""The folder that all processes of a run of the tests share."""
 _REAL_WORKER = supervisor.WORKER
 _COMPILERS = ("inductor", "aoti")
-_COUNTING = """#!/bin/sh
-case " $* " in *" c++-header "*) echo header >> "$BAKEOFF_TEST_COMPILED" ;; esac
-for argument; do
-  case "$argument" in *.cpp) if grep -q _chk_kernel "$argument"; then echo check >> "$BAKEOFF_TEST_COMPILED"; fi ;; esac
-done
-exec {compiler} "$@"
-"""
-
-
-@contextmanager
-def counted_compiler(log: Path) -> Iterator[None]:
-    """Have g++ write a line for each header that it precompiles, and for each check of vector instructions.
-
-    Workers are not forked then, which would find the headers of whoever had forked ones make them.
-    """
-    compiler = log.parent / "bin" / "g++"
-    compiler.parent.mkdir()
-    compiler.write_text(_COUNTING.format(compiler=shutil.which("g++")))
-    compiler.chmod(0o755)
-    log.touch()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(compiler.parent), prepend=os.pathsep)
-        patch.setenv("BAKEOFF_TEST_COMPILED", str(log))
-        yield
 
 
 def share_headers(backends: Sequence[str]) -> None:

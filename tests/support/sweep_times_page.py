@@ -58,6 +58,8 @@ def _times(entry: dict[str, Any]) -> str:
                 finals = "; ".join(_final(one) for one in made["finals"])
                 row = {"component": name, "caches": kind, "took": minutes(made["seconds"])}
                 row |= {"limit": _limit(kind, made)} if "limit_s" in made else {}
+                row |= {"rows ready": minutes(made["ranked_s"])} if "ranked_s" in made else {}
+                row |= {"AITune": _peer(made["aitune"])} if "aitune" in made else {}
                 rows.append(row | {"rows measured": measured, "of this": _parts(made), "final": finals})
     return tabulate(rows, headers="keys", tablefmt="github")
 
@@ -69,6 +71,10 @@ def minutes(seconds: float) -> str:
 def _limit(kind: str, made: dict[str, Any]) -> str:
     """The limit of a cold sweep, and how many times that it took; "" for another one."""
     return f"{minutes(made['limit_s'])} ({made['seconds'] / made['limit_s']:.1f}x)" if kind == "cold" else ""
+
+
+def _peer(answer: dict[str, Any]) -> str:
+    return f"{minutes(answer['seconds'])} ({answer['selected']})"
 
 
 def _parts(made: dict[str, Any]) -> str:

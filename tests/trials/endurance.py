@@ -189,7 +189,7 @@ def fill(runs: Path, records: int, seed: int) -> str:
 
 
 def read_many(trials: Trials, runs: Path, *command: str) -> str:
-    cost = cost_of(*command, "--runs", str(runs), cwd=trials.folder)
+    cost = cost_of("--runs", str(runs), *command, cwd=trials.folder)
     figures = f"{cost.seconds:.1f} s, {cost.peak_bytes >> 20} MiB"
     assert cost.seconds < HISTORY_LIMIT_S, figures
     assert cost.peak_bytes < MEMORY_LIMIT_BYTES, figures

@@ -3,10 +3,10 @@
     make faults [ONLY="worker clocks"]
 
 Copies the repository to temporary folders, one for each core, with environments of their own that import the copies,
-and runs the tests of tests/support/source_faults there: unchanged, when all must pass, and then with one fault after
-the other. A fault is caught where an assertion fails within a minute, and again when that test is run once more. Prints
-a table and writes tests/trials/faults.json and from it docs/trials/faults.md (with `--only`, which names subjects,
-nothing). Exits 1 if a fault is not caught. Takes about twelve minutes on two cores.
+and runs the tests of tests/support/source_faults.txt there: unchanged, when all must pass, and then with one fault
+after the other. A fault is caught where an assertion fails within a minute, and again when that test is run once
+more. Prints a table and writes tests/trials/faults.json and from it docs/trials/faults.md (with `--only`, which names
+subjects, nothing). Exits 1 if a fault is not caught. Takes about twelve minutes on two cores.
 """
 
 import argparse

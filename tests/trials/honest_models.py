@@ -75,7 +75,7 @@ def bakeoff(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
 def rows(name: str, backends: str, folder: Path) -> Iterator[Row]:
     runs, cache, what = folder / name, folder / "cache", f"{MODELS}:{name}"
     chosen = ["--backends", backends] if backends else []
-    done = bakeoff("sweep", what, "--device", "cpu", "--no-final", "--runs", str(runs), *chosen, cache=cache)
+    done = bakeoff("--runs", str(runs), "sweep", what, "--device", "cpu", "--no-final", *chosen, cache=cache)
     found = [stored.record for stored in load_all(runs).current]
     if not found:
         raise SystemExit(f"{name}: no record\n{done.stderr}")
@@ -86,8 +86,8 @@ def rows(name: str, backends: str, folder: Path) -> Iterator[Row]:
             continue
         to = folder / "artifacts" / name / backend / record.variant.dtype
         made = bakeoff(
-            "export", what, "--backend", backend, "--dtype", record.variant.dtype, "--device", "cpu", "--to", str(to),
-            "--runs", str(runs), cache=cache,
+            "--runs", str(runs), "export", what, "--backend", backend, "--dtype", record.variant.dtype,
+            "--device", "cpu", "--to", str(to), cache=cache,
         )  # fmt: skip
         if made.returncode:
             yield Row(name, record, None, made.stderr.strip().splitlines()[-1])

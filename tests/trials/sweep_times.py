@@ -1,7 +1,7 @@
 """How long a sweep takes: each component with nothing cached, with warm caches, and with a budget, and its phases.
 
     python tests/trials/sweep_times.py [--label TITLE] [--python .venv/bin/python] [--only wm image] [--budget 3m]
-                                       [--kinds cold warm budget] [--caches FOLDER] [--keep runs]
+                                       [--kinds cold warm budget] [--caches FOLDER] [--keep runs] [--aitune PYTHON]
 
 Runs `bakeoff sweep NAME` at the default suite from the command line, one after the other, with a cache folder of their
 own, prints what it saw of each, and at the end, or when it is interrupted, adds that under the label to
@@ -10,7 +10,9 @@ records of the next sweep those of a changed checkout. `--python` of another che
 checkout, so that two versions can be told apart. A sweep with a budget begins with a cache folder that is empty again;
 only the selftest's result is in each, for records to cite. `--caches` keeps the cold sweeps' cache folders, for warm
 ones in a later run. `--keep` copies the cold sweeps' records to a folder of records, so that what is published is what
-was timed. Run it alone on the machine.
+was timed. `--only small` sweeps the model of six linear layers in small_model.py, by eager and inductor; `--aitune` is
+an environment's Python that imports NVIDIA AITune, which then answers for that model before each of those sweeps, with
+caches of its own in the same state. Run it alone on the machine.
 """
 
 import argparse
@@ -37,7 +39,10 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
 from bakeoff.record.verdict import decide
 
+HERE = Path(__file__).resolve().parent
 COMPONENTS = ("wm", "image", "audio", "matrix-vae", "matrix-wm")
+ARGUMENTS = {"small": [f"{HERE / 'small_model.py'}:linear", "--backends", "eager,inductor", "--dtype", "fp32"]}
+"""What is swept under another name than a component's."""
 KINDS = ("cold", "warm", "budget")
 _SAMPLES_S = 8.0
 """Seconds of samples of a row: 5 of latency, 2.5 of throughput, and the start of both."""
@@ -47,9 +52,10 @@ def sweep(python: str, component: str, folder: Path, keep: Path | None, *more: s
     """One sweep: its wall seconds, phases, rows and final, from a runs folder of its own, which is copied to `keep`."""
     runs = Path(tempfile.mkdtemp(dir=folder)) / "runs"
     environment = {**os.environ, "BAKEOFF_CACHE": str(folder / "cache")}
-    started = time.monotonic()
+    begun, started = datetime.now(UTC), time.monotonic()
+    subject = ARGUMENTS.get(component, [component])
     done = subprocess.run(
-        [python, "-m", "bakeoff", "sweep", component, "--runs", str(runs), "--json", *more],
+        [python, "-m", "bakeoff", "--runs", str(runs), "sweep", *subject, "--json", *more],
         env=environment,
         cwd=folder,
         capture_output=True,
@@ -72,9 +78,11 @@ def sweep(python: str, component: str, folder: Path, keep: Path | None, *more: s
         }
         for record in records
     }
+    ranked = max((datetime.fromisoformat(record.created) - begun).total_seconds() for record in records)
     commits = {f"{record.commit[:7]}{', changed' * record.dirty}" for record in records}
     return {
         "seconds": seconds,
+        "ranked_s": ranked,
         "commit": " and ".join(sorted(commits)),
         "exit_code": done.returncode,
         "errors": "" if done.returncode == 0 else done.stderr[-2000:],
@@ -83,6 +91,14 @@ def sweep(python: str, component: str, folder: Path, keep: Path | None, *more: s
         "rows": rows,
         "finals": [final(stored.record) for stored in kept.comparisons],
     }
+
+
+def ask_aitune(python: str, folder: Path) -> dict[str, Any]:
+    """Seconds from the start of AITune's process to its answer for the small model, and the answer."""
+    started = time.monotonic()
+    command = [python, str(HERE.parent / "support" / "aitune_small.py"), str(folder / "aitune")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {"seconds": time.monotonic() - started, **json.loads(done.stdout.splitlines()[-1])}
 
 
 def limit_s(records: Sequence[Record]) -> float:
@@ -126,9 +142,10 @@ def measure(component: str, asked: argparse.Namespace, mine: dict[str, Any], par
             if kind != "warm":
                 begin(folder)
             before = os.getloadavg()[0]
+            peer = ask_aitune(asked.aitune, folder) if component == "small" and asked.aitune else None
             more = ("--time-limit", asked.budget) if kind == "budget" else ()
             made = sweep(asked.python, component, folder, asked.keep if kind == "cold" else None, *more)
-            made["load_before"] = before
+            made |= {"load_before": before} | ({"aitune": peer} if peer else {})
             mine.setdefault(component, {})[kind] = made
             print(asked.label, component, kind, json.dumps(made), flush=True)
 
@@ -142,6 +159,7 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
     parser.add_argument("--caches", type=Path, help="a folder where the cold sweeps' cache folders stay")
     parser.add_argument("--keep", type=Path, help="a folder of records for those of the cold sweeps")
+    parser.add_argument("--aitune", help="a Python that imports NVIDIA AITune")
     asked = parser.parse_args()
     found: dict[str, Any] = json.loads(RECORD.read_bytes()) if RECORD.exists() else {}
     mine = found.setdefault(asked.label, {"host": {"cpu": host.read_host().cpu, "cores": host.usable_cores()}})

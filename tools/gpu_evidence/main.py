@@ -307,8 +307,8 @@ def _commands(call: Call, step: Step, artifact: Path) -> list[list[str]]:
         return [call.bakeoff("sweep", step.component, *names, *rows, *device, "--no-final", "--note", call.note)]
     if step.kind == "pipeline":
         mixes = [word for mix in step.backends for word in ("--mix", mix)]
-        what = ("--preset", step.preset, *mixes)
-        return [call.bakeoff("profile", step.component, *what, "--memory", *device, "--note", call.note)]
+        what = (f"{step.component}:{step.preset}", *mixes)
+        return [call.bakeoff("profile", *what, "--memory", *device, "--note", call.note)]
     if step.kind == "export":
         one = (*names, "--dtype", *step.dtypes, "--backend", *step.backends)
         export = call.bakeoff("export", step.component, *one, *device, "--to", str(artifact))

@@ -13,7 +13,7 @@ from gpu_evidence.beside import Silent
 from gpu_evidence.plans import request_of
 from gpu_evidence.steps import Step
 
-_FINE = ("ok", "unstable", "unavailable", "unsupported")
+_FINE = ("ok", "unstable", "built", "unavailable", "unsupported")
 """Statuses of a backend that works, or that says why it cannot here; any other one is a failure."""
 
 

@@ -168,11 +168,6 @@ def _differences(files: Sequence[RankFile]) -> Iterator[Problem]:
         if lost:
             text = f"rank {rank} left out ranges of kind {', '.join(lost)} to limit the cost of recording"
             yield Problem("dropped", f"{text}; its times by phase are less than it took")
-    names = sorted({f"{file.record.name:.60}" for file in files})
-    if len(names) > 1:
-        yield Problem("differs", f"the ranks' sessions have different names: {', '.join(names[:5])}")
-    if len({file.facts.parallelism for file in files}) > 1:
-        yield Problem("differs", "some ranks are of parallelism model, others of data")
     counts = {file.facts.rank: _units(file.record, steady=False)[0] for file in files}
     usual = Counter(counts.values()).most_common(1)[0][0]
     for count in dict.fromkeys(count for count in counts.values() if count != usual):

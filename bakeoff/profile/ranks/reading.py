@@ -79,13 +79,6 @@ def read_run(folder: Path, expect: int | None) -> RunFiles:
         verb = "rank {} of {} has no file" if len(missing) == 1 else "ranks {} of {} have no file"
         text = verb.format(ranks_text(missing), expected)
         problems.append(Problem("missing", f"{text}; it died before its session ended, or its file is on another host"))
-    for rank, file in kept.items():
-        if file.facts.world != world:
-            text = f"rank {rank} states a world of {counted(file.facts.world, 'rank')}, the others one of {world}"
-            problems.append(Problem("differs", text))
-    if expected != world:
-        were = counted(expected, "rank was", "ranks were")
-        problems.append(Problem("differs", f"{were} expected, but the records state a world of {world}"))
     return RunFiles(tuple(kept.values()), world, expected, missing, unreadable, problems)
 
 

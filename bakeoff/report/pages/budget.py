@@ -9,13 +9,12 @@ from bakeoff.record.budget import (
     EXACT_DB,
     check_forecast,
     check_run,
-    forecast_error,
-    forecast_of,
     holds,
     measured,
     shipped,
 )
 from bakeoff.record.finalists import LimitCheck, worst
+from bakeoff.record.forecast import BETWEEN, forecast_error, forecast_of
 from bakeoff.record.frames import before_after
 from bakeoff.record.pipeline import Budget, Forecast
 from bakeoff.record.store import StoredPipeline
@@ -23,7 +22,7 @@ from bakeoff.report.document import Cell, Document, Heading, Section, Table, Tex
 from bakeoff.report.format import MIB, milliseconds
 from bakeoff.report.groups import title
 from bakeoff.report.links import Cited
-from bakeoff.report.pages.pipelines import rate
+from bakeoff.report.pages.pipelines import promise_text, rate
 from bakeoff.report.pages.sweep import tone_of
 from bakeoff.report.pipelines import letter, newest_budgets
 from bakeoff.report.wording import fit_text
@@ -46,7 +45,9 @@ def document(
     `subject` is what all mixes compute, `misses` are mixes to show if none meets the limits, `stored` the runs that
     confirm it, `notes` what records do not tell.
     """
-    rows = _rows(budget.candidates or misses, stored)
+    ran = {entry.record.mix.variants: each for entry in stored if (each := forecast_of(entry.record)) is not None}
+    others = [each for each in budget.candidates or misses if each.slots not in ran]
+    rows = _rows([*sorted(ran.values(), key=lambda each: each.ms), *others], stored)
     return Document(f"Budget of {subject}", _blocks(unit, budget, rows, stored, notes))
 
 
@@ -92,7 +93,7 @@ def answer(budget: Budget, entries: Sequence[StoredPipeline]) -> str:
     if (fps := values["fps"]) is not None:
         text += f", {rate(fps)} frames/s"
     if promised is not None and error is not None:
-        text += f"; {milliseconds(promised.ms)} ms were promised ({error:+.1%})"
+        text += f"; {promise_text(promised)} ms were promised ({error:+.1%})"
     return f"{text}; limits {fit_text(checks)}" if checks else text
 
 
@@ -129,8 +130,10 @@ def _verdict(unit: str, budget: Budget, stored: Sequence[StoredPipeline]) -> Tex
     best = budget.candidates[0]
     fps = f", {rate(budget.frames * 1000 / best.ms)} frames/s" if budget.frames else ""
     place = f"the fastest of {mixes}{' that meets the limits' * bool(budget.objective.limits)}"
-    promise = f"{milliseconds(best.ms)} ms a {unit}{fps} are promised; limits {fit_text(check_forecast(best, budget))}"
-    return Text(f"By the records, {best.slots} is {place}: {promise}. It was not run.", tone="open")
+    promise = f"{promise_text(best)} ms a {unit}{fps} are promised; limits {fit_text(check_forecast(best, budget))}"
+    close = sum(each.interval is not None and each.interval[0] <= best.ms for each in budget.candidates[1:])
+    tied = f" {counted(close, 'other mix', 'other mixes')} may be as fast." if close else ""
+    return Text(f"By the records, {best.slots} is {place}: {promise}. It was not run.{tied}", tone="open")
 
 
 def _checks(budget: Budget, forecast: Forecast, entry: StoredPipeline | None) -> tuple[LimitCheck, ...]:
@@ -140,7 +143,7 @@ def _checks(budget: Budget, forecast: Forecast, entry: StoredPipeline | None) ->
 def _table(budget: Budget, rows: Sequence[Row], cited: Cited | None) -> Table | None:
     headings = (
         Heading("mix"),
-        Heading("promised ms", "calls of each program times the median of its record, and the time between", True),
+        Heading("promised ms", "calls of each program times their mean, and the time between, with its interval", True),
         Heading("promised MiB", "peak with all slots in place", True, 4),
         Heading("SQNR dB", "the least of any program's output", True, 3),
         Heading("status"),
@@ -155,7 +158,8 @@ def _table(budget: Budget, rows: Sequence[Row], cited: Cited | None) -> Table | 
     for name, forecast, entry in rows:
         exact = forecast.sqnr_db == EXACT_DB
         sqnr = Cell("exact", EXACT_DB) if exact else _number(forecast.sqnr_db, "{:.1f}".format)
-        cells = [Cell(name, name), _number(forecast.ms, milliseconds), _mib(forecast.memory_bytes), sqnr]
+        promised = Cell(promise_text(forecast), forecast.ms)
+        cells = [Cell(name, name), promised, _mib(forecast.memory_bytes), sqnr]
         if entry is None:
             cells += [Cell("")] * 5
         else:
@@ -217,8 +221,6 @@ def _assumptions(budget: Budget, unit: str) -> Iterator[str]:
     yield f"{counted(budget.mixes, 'mix', 'mixes')} by {counted(len(budget.records), 'record')}"
     if budget.classes is not None:
         yield f"quantised classes allowed: {', '.join(budget.classes) or 'none'}"
-    between = "0 ms, because no earlier run of this pipeline on this machine is ok; one of any mix would tell"
-    if budget.between_from:
-        run = budget.between_from.rpartition("_")[2]
-        between = f"{milliseconds(budget.between_ms)} ms, the median of run {run}"
-    yield f"between programs a {unit} takes {between}"
+    for parts_ms in (each.parts_ms for each in budget.candidates[:1] if each.parts_ms):
+        known = f"{milliseconds(parts_ms[BETWEEN])} ms in the first mix" if BETWEEN in parts_ms else ""
+        yield f"between programs a {unit} takes {known or 'an unknown time, promised as 0'}"

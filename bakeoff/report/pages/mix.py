@@ -67,6 +67,6 @@ def _program(record: PipelineRecord, program: SlotProgram) -> Text:
     elif cost is not None and cost.cpu_s is not None:
         said.append(f"built with {cost.cpu_s:.1f} s of CPU")
     if program.part:
-        said.append(f"its record {program.part.rpartition('_')[2]}: {milliseconds(program.part_median_ns / 1e6)} ms")
+        said.append(f"its record {program.part.rpartition('_')[2]}")
     said += ["shares its slot's weights"] if program.shares_weights else []
     return Text(", ".join(said), name)

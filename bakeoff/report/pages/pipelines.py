@@ -12,9 +12,9 @@ from typing import Any, Final
 from bakeoff.models.words import counted
 from bakeoff.record.account import AccountLine, account_lines
 from bakeoff.record.comparable import ON_ANOTHER_HOST, subject_key
+from bakeoff.record.forecast import explained, forecast_error, forecast_of
 from bakeoff.record.frames import FrameFigures
-from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.prediction import Prediction
+from bakeoff.record.pipeline import Forecast, PipelineRecord
 from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, PairRatio, turned
@@ -151,11 +151,7 @@ def _number(value: float | None, write: Callable[[float], str]) -> Cell:
 
 def cost(found: FrameFigures) -> str:
     """Format the median milliseconds per frame with its interval, or how many units an interval needs."""
-    median = milliseconds(found.ms_a_frame)
-    if found.interval is None:
-        return f"{median} [n/a, needs {FEWEST_FOR_INTERVAL} units]"
-    low, high = (milliseconds(end, found.ms_a_frame) for end in found.interval)
-    return f"{median} [{low}, {high}]"
+    return _with_ends(found.ms_a_frame, found.interval, f" [n/a, needs {FEWEST_FOR_INTERVAL} units]")
 
 
 def rate(per_s: float) -> str:
@@ -241,12 +237,11 @@ _COLUMNS: Final = (
         leaves=2,
     ),
     Column(
-        "predicted",
-        "predicted frames/s",
-        "from the records of the components: calls a unit times the median of each; beside it how far it is off",
-        lambda row: row.predicted,
-        lambda found: "n/a" if found.frames_per_s is None else f"{rate(found.frames_per_s)} {found.error:+.1%}",
-        lambda found: "" if found.frames_per_s is None else found.frames_per_s,
+        "promise_error",
+        "over promise",
+        "mean time of a unit over what was promised of it, less 1",
+        lambda row: forecast_error(row.record),
+        "{:+.1%}".format,
         leaves=8,
     ),
     Column(
@@ -307,11 +302,10 @@ def _notes(rows: Sequence[MixRow], cited: links.Cited | None) -> list[Text]:
 
 
 def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
-    """Yield the notes on one mix: why it is not ok, findings, its prediction, memory, parity, profile and monitor."""
+    """Yield the notes on one mix: why it is not ok, findings, its promise, memory, parity, profile and monitor."""
     record = row.record
     yield from problems(record)
-    if row.predicted is not None:
-        yield from map(Text, _explanation(row.predicted))
+    yield from map(Text, _promise(record))
     memory = record.measurement.memory
     if memory is not None and memory.peak_bytes is not None:
         yield Text(f"{memory.meter} peak {size_text(memory.peak_bytes)} with all components in place")
@@ -338,17 +332,30 @@ def problems(record: PipelineRecord) -> Iterator[Text]:
         yield Text(f"unit {unit} compiled {', '.join(what)}")
 
 
-def _explanation(found: Prediction) -> Iterator[str]:
-    """Yield where the prediction's error comes from, or which programs have no record that predicts them."""
-    if found.missing:
-        yield f"no prediction: no ok record of {', '.join(found.missing)} on this machine by the code of this run"
-    if found.predicted_ms is not None and found.explained_by:
-        off_ms, own_ms = found.unit_ms - found.predicted_ms, found.differences_ms[found.explained_by]
-        yield (
-            f"a unit takes {milliseconds(found.unit_ms)} ms, its parts' records promise "
-            f"{milliseconds(found.predicted_ms)} ({off_ms:+.2f} ms); {found.explained_by} explains "
-            f"{own_ms / off_ms:.0%} of the difference ({own_ms:+.2f} ms)"
-        )
+def _promise(record: PipelineRecord) -> Iterator[str]:
+    """Yield what was promised of a unit and where the difference comes from, or that nothing was promised."""
+    promised, error = forecast_of(record), forecast_error(record)
+    if error is None or promised is None:
+        missing = [each.name for each in record.measurement.programs if record.calls.get(each.name) and not each.part]
+        if missing and record.measurement.units is not None:
+            yield f"no promise: no ok record of {', '.join(missing)} on this machine by the code of this run"
+        return
+    unit_ms = milliseconds(promised.ms * (1 + error))
+    text = f"a unit takes {unit_ms} ms, {promise_text(promised)} were promised ({error:+.1%})"
+    if (largest := explained(record)) is not None:
+        name, own_ms, off_ms = largest
+        text += f"; {name} explains {own_ms / off_ms:.0%} of the difference ({own_ms:+.2f} ms)"
+    yield text
+
+
+def promise_text(forecast: Forecast) -> str:
+    """Format a promised time with its interval, without the unit."""
+    return _with_ends(forecast.ms, forecast.interval, "")
+
+
+def _with_ends(ms: float, interval: tuple[float, float] | None, otherwise: str) -> str:
+    low, high = (milliseconds(end, ms) for end in interval or (0.0, 0.0))
+    return milliseconds(ms) + (otherwise if interval is None else f" [{low}, {high}]")
 
 
 def _parity(record: PipelineRecord) -> Iterator[str]:
@@ -413,7 +420,8 @@ def _data(row: MixRow) -> dict[str, Any]:
         "phases": [_line(line) for line in account_lines(record)],
         "against": row.against if row.gain is not None else None,
         "gain": asdict(row.gain) if row.gain is not None else None,
-        "prediction": asdict(row.predicted) if row.predicted is not None else None,
+        "forecast": asdict(promised) if (promised := forecast_of(record)) is not None else None,
+        "promise_error": forecast_error(record),
         "memory": {"peak_bytes": memory.peak_bytes, "meter": memory.meter} if memory is not None else None,
         "stale": row.stale,
     }

@@ -8,7 +8,7 @@ from bakeoff.plan.dry_run import Estimate, Line
 from bakeoff.plan.request import time_limit_text
 from bakeoff.record.objective import LATENCY
 from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, table
-from bakeoff.report.format import MIB, size_text
+from bakeoff.report.format import MIB, milliseconds, size_text
 
 _MEMORY = "the peak of a record of it, else an upper estimate, with 1 GiB for torch and a compiler"
 
@@ -98,10 +98,10 @@ def of_pipeline(plan: Mapping[str, Any]) -> Document:
 
 
 def _mix(mix: Mapping[str, Any]) -> tuple[Block | Section, ...]:
-    unit_ms = mix["predicted_unit_ms"]
-    predicted = "unknown" if unit_ms is None else f"{unit_ms:.1f} ms"
+    unit_ms = mix["promised_ms"]
+    promised = "unknown" if unit_ms is None else f"{milliseconds(unit_ms)} ms"
     calls = ", ".join(f"{program} {count}x" for program, count in mix["calls"].items())
     cost = f"about {mix['seconds']:.0f} s (from {mix['seconds_from']})"
     memory = f"{size_text(mix['memory_bytes'])} with all programs in place"
-    told = Text(f"a steady unit calls {calls}, by its parts {predicted}; {cost}, {memory}")
+    told = Text(f"a steady unit calls {calls}, promised {promised}; {cost}, {memory}")
     return blocks(Text(mix["mix"], mix["role"]), Text(mix["precheck"], tone="bad") if mix["precheck"] else told)

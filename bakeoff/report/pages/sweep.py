@@ -95,14 +95,12 @@ def sections(
     comparisons: Sequence[StoredComparison],
     cited: Cited | None = None,
     keys: Sequence[str] = KEYS,
-    runs: str = "",
     full: bool = False,
 ) -> list[Section]:
     """Return a section for each table: the verdict, the rows, stale ones, notes; then one for notes on several tables.
 
     `every` includes the records of earlier sweeps and of other builds and processes. Rows link to their records with
-    `cited`. `runs` is the `--runs FOLDER` of commands. With `full`, there are also figures, kernels and what monitors
-    saw.
+    `cited`. With `full`, there are also figures, kernels and what monitors saw.
     """
     found = list(found)
     notes = [list(_notes(table, every)) for table in found]
@@ -118,7 +116,7 @@ def sections(
     made = []
     for table, held in zip(found, notes, strict=True):
         own = listed(note for note in held if len(of[note.text]) == 1)
-        made.append(_section(table, every, comparisons, cited, keys, runs, full, own))
+        made.append(_section(table, every, comparisons, cited, keys, full, own))
     return [*made, *([Section("Notes on several of these tables", (shared,))] if shared is not None else [])]
 
 
@@ -129,15 +127,13 @@ def newest_tables(
     measured: Sequence[StoredCeilings] = (),
     keys: Sequence[str] = KEYS,
     name: str = "",
-    runs: str = "",
 ) -> tuple[Section | Text | Command, ...]:
     """Return what a terminal shows of rows: a section for each table, and one command that decides all undecided ones.
 
     `name` is the name on the command line, which that command repeats; the others are as in `tables` and `sections`.
     """
     found = tables(rows, measured, every)
-    typed = f"{name} {runs}".strip()
-    return *sections(found, every, comparisons, keys=keys, runs=runs), *how_to_decide(found, comparisons, typed)
+    return *sections(found, every, comparisons, keys=keys), *how_to_decide(found, comparisons, name)
 
 
 def _section(
@@ -146,7 +142,6 @@ def _section(
     comparisons: Sequence[StoredComparison],
     cited: Cited | None,
     keys: Sequence[str],
-    runs: str,
     full: bool,
     notes: Listed | None,
 ) -> Section:
@@ -157,7 +152,7 @@ def _section(
     return Section(
         table.title,
         blocks(
-            *deployment((*rows, *table.built), comparisons, table.drift, runs, evidence),
+            *deployment((*rows, *table.built), comparisons, table.drift, evidence),
             rows_table(held, keys, cited),
             *cannot_run(rows),
             by_size(rows),

@@ -37,6 +37,7 @@ from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import DescribeLoopJob
 from bakeoff.profile.session import current_session
 from bakeoff.worker.failures import is_out_of_memory
+from bakeoff.worker.pipeline.between import with_between
 from bakeoff.worker.pipeline.facts import (
     check_class,
     check_object,
@@ -64,6 +65,8 @@ class Called:
     kwargs: Mapping[str, Any]
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
+    result: Any
+    """What the call returned."""
 
     @property
     def key(self) -> Key:
@@ -186,7 +189,7 @@ class Recorder(Run):
         phase = self._phase or slot
         self.unit.phases[phase] = None
         program = program if isinstance(filled, BuiltIn) else ""
-        self.unit.calls.append(Called(phase, name, program, dict(self._about), args, kwargs, inputs, outputs))
+        self.unit.calls.append(Called(phase, name, program, dict(self._about), args, kwargs, inputs, outputs, result))
         return result
 
     def seen(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -301,7 +304,8 @@ def describe_loop(job: DescribeLoopJob, report: Report) -> Loop:
         units = run_units(pipeline, recorder, given, constant)
     called = {one.slot for unit in units for one in unit.calls}
     slots = tuple(Slot(name, one.component, one.preset, one.batch) for name, one in filled.items() if name in called)
-    return replace(loop_of(pipeline, slots, units, recorder.taints, constant), notes=uncalled(filled, slots))
+    loop = replace(loop_of(pipeline, slots, units, recorder.taints, constant), notes=uncalled(filled, slots))
+    return with_between(pipeline, loop, units, {}, job)
 
 
 def uncalled(filled: Mapping[str, Any], slots: Sequence[Slot]) -> tuple[str, ...]:

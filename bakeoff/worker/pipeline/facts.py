@@ -31,7 +31,6 @@ _TAKEN = {
     "device",
     "drew",
     "next_unit",
-    "on_call",
     "outputs",
     "recording",
     "seen",

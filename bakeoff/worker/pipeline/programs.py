@@ -11,7 +11,7 @@ from torch import nn
 from bakeoff.backends import resolve_backend
 from bakeoff.models.pipelines.pipeline import Key, Loop
 from bakeoff.models.types import Scalar
-from bakeoff.process.jobs import MeasureJob, PipelineJob
+from bakeoff.process.jobs import AnchorJob, MeasureJob, PipelineJob
 from bakeoff.record.pipeline import SlotProgram
 from bakeoff.variant import parse_variant
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, first_proof, with_precision
@@ -56,7 +56,7 @@ class LoopProgram:
         return ProgramEngine(checked.built.engine, outputs, checked.sets[0], self.flags, call)
 
 
-def build_programs(job: PipelineJob, report: Report) -> tuple[list[LoopProgram], SlotProgram | None, str]:
+def build_programs(job: PipelineJob | AnchorJob, report: Report) -> tuple[list[LoopProgram], SlotProgram | None, str]:
     """Load, build and check each program of a mix, up to the first that fails.
 
     Returns the programs that were built, the one that failed (None if none did), and its traceback. Programs of a slot

@@ -1,37 +1,28 @@
-"""Runs a loop free, without setting it back to the reference's state, and finds the program behind a wrong unit."""
+"""Runs a loop free, without setting it back to the reference's state."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import count
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bakeoff.backends.backend import ModuleEngine
-from bakeoff.backends.port import Port
 from bakeoff.models.component import TensorSpec
-from bakeoff.models.pipelines.pipeline import OPENING, Key, Loop
+from bakeoff.models.pipelines.pipeline import OPENING, Loop
 from bakeoff.models.words import counted
-from bakeoff.process.jobs import LoopSubject
-from bakeoff.record.pipeline import Curve, SlotProgram
+from bakeoff.record.pipeline import Curve
 from bakeoff.worker.pipeline.parity import (
     STATE,
     Begin,
-    LoopAbout,
     LoopFiles,
     StateBefore,
     compared,
     first_units,
-    program_subject,
 )
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.reference.error import Difference, not_comparable, worst
-from bakeoff.worker.reference.precision import Widened
-from bakeoff.worker.subject import cast_inputs, load_subject
-from bakeoff.worker.torch_flags import flags
 
 EQUIVALENTS = 5
 """Number of runs beside eager itself that are as right as eager: their curves show how far rounding alone drifts."""
@@ -107,77 +98,3 @@ def _curve(run: str, spec: TensorSpec, differences: Sequence[Difference]) -> Cur
     judged = [worst(spec, [entry], math.inf) for entry in differences]
     decibels = (one.sqnr_db if one.signal_db is None else one.signal_db for one in judged)
     return Curve(run, spec.name, tuple(one.rel_l2 for one in judged), tuple(decibels))
-
-
-def first_wrong_program(
-    subject: LoopSubject, runner: LoopRunner, files: LoopFiles, programs: Sequence[SlotProgram], unit: int
-) -> str:
-    """Run a unit again from the reference's state; describe the first program whose outputs exceed its own limits.
-
-    Each call is compared with eager in the reference's precision on the inputs of the call, which are the reference's
-    up to the first wrong program. Only one program is loaded at a time. "" if no program exceeds its limits. Raises
-    whatever a program raises.
-    """
-    about, loop = files.about(), subject.loop
-    first: dict[int, str] = {}
-    """Place of a call within the unit to what is wrong with it."""
-    called = {call.key for call in loop.of(unit).calls}
-    for key in loop.programs:
-        if key in called:
-            made = next(one for one in programs if one.name == str(key))
-            judge = _judge(subject, about, key, made, first)
-            runner.session = OPENING
-            runner.on_call = judge if unit == OPENING else None
-            runner.open()
-            if unit != OPENING:
-                runner.on_call = judge
-                runner.set_state(files.state_before(unit), unit)
-                runner.unit()
-    runner.on_call, runner.session = None, OPENING
-    return first[min(first)] if first else ""
-
-
-@contextmanager
-def noting_nan(runner: LoopRunner) -> Iterator[dict[int, str]]:
-    """Look at the outputs of each call; the yielded mapping has, by unit, the first program whose outputs are not
-    numbers, which a second run of the unit may not show again. The opening counts as unit 0."""
-    first: dict[int, str] = {}
-
-    def look(key: Key, port: Port, _inputs: object) -> None:
-        bad = next((name for name, value in port.outputs.items() if torch.isnan(value).any()), None)
-        if bad is not None:
-            text = f"{key} is the first wrong program: {bad} has values that are not numbers"
-            first.setdefault(runner.next_unit, text)
-
-    runner.on_call = look
-    try:
-        yield first
-    finally:
-        runner.on_call = None
-
-
-def _judge(
-    subject: LoopSubject, about: LoopAbout, program: Key, made: SlotProgram, first: dict[int, str]
-) -> Callable[[Key, Port, object], None]:
-    """Return a function that compares the calls of a program, with which the runner calls it, with eager in high
-    precision; it adds to `first` what is wrong with the earliest wrong call."""
-    limits = {one.name: one.limit for one in made.parity.outputs} if made.parity else {}
-    loaded, places = load_subject(program_subject(subject, program)), count()
-    module = Widened(loaded.cast(about.dtype, about.device), about.dtype)
-
-    def judge(key: Key, port: Port, _inputs: object) -> None:
-        place = next(places)
-        if key != program or place >= min(first, default=math.inf):
-            return
-        inputs = cast_inputs(loaded.workload, dict(port.inputs), about.dtype, about.device)
-        with flags(about.dtype, subject.threads):
-            eager = ModuleEngine(module).port(inputs, [one.name for one in loaded.workload.outputs])
-            eager.call()
-        for name, wanted in eager.outputs.items():
-            entry, limit = compared(port.outputs.get(name), wanted), limits.get(name, math.inf)
-            if entry.problem is not None or entry.rel_l2 > limit:
-                error = entry.problem or f"{entry.rel_l2:.2e}, limit {limit:.2e}"
-                first[place] = f"{made.name} is the first wrong program: {name} {error}"
-                return
-
-    return judge

@@ -198,9 +198,6 @@ class LoopRunner(Run):
         self.outputs: Mapping[str, Tensor] = {}
         """Outputs of the last unit; valid until the next one."""
         self.session, self.next_unit = OPENING, 0
-        self.on_call: Callable[[Key, Port, Mapping[str, Tensor]], None] | None = None
-        """Function to call after each call of a program, with its port, whose inputs are still those of the call, and
-        with the tensors that the loop gave it."""
 
     @property
     def at_end(self) -> bool:
@@ -300,8 +297,6 @@ class LoopRunner(Run):
         bound.port.call()
         account.clock.mark(segment)
         current_session.reset(inside)
-        if self.on_call is not None:
-            self.on_call(bound.key, bound.port, inputs)
         account.calls[bound.key] += 1
         return self._feeder.result(bound)
 

@@ -27,7 +27,7 @@ from bakeoff.worker.device import context_bytes, watching
 from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
 from bakeoff.worker.pipeline.parity import LoopCheck, LoopFiles, first_problem, for_record, pipeline_of, worse_of
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs
-from bakeoff.worker.pipeline.rollout import first_wrong_program, free_curves, noting_nan
+from bakeoff.worker.pipeline.rollout import free_curves
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.traced import TracedPass
 from bakeoff.worker.pipeline.units import TimedUnits, UnitLog, counters, stamp_ns
@@ -132,18 +132,9 @@ class _Mix:
 
     def _roll_out(self, runner: LoopRunner, horizon_db: float) -> PipelineMeasurement:
         """Compare each of the reference's units from its state, then run them free; nothing is timed."""
-        files, loop, programs = self.check.files, self.loop, self.programs
+        files, loop = self.check.files, self.loop
         units = files.about().units
-        with noting_nan(runner) as broken:
-            self.parity = self.check.compare(runner, lambda unit: self.report("loop check", f"unit {unit} of {units}"))
-        problem = first_problem(self.parity)
-        if problem:
-            self.report("loop check", "looking for the first wrong program")
-            unit = next(one.unit for one in self.parity.units if not all(output.passed for output in one.outputs))
-            wrong = broken.get(max(unit, 0)) or call_stage(
-                lambda: first_wrong_program(self.job.subject, runner, files, programs, unit)
-            )
-            problem += f"; {wrong or 'each program alone is within its limits on the inputs of that unit'}"
+        self.parity = self.check.compare(runner, lambda unit: self.report("loop check", f"unit {unit} of {units}"))
         curves = call_stage(
             lambda: free_curves(
                 MIX, runner, loop, files, begin=lambda unit: self.report("loop check", f"free, unit {unit} of {units}")
@@ -151,7 +142,7 @@ class _Mix:
         )
         rollout = Rollout(horizon_db, (*curves, *files.free(self._dtypes)))
         self.made = replace(self.made, rollout=rollout)
-        return self._decide(self._prove(runner), problem or broke(rollout))
+        return self._decide(self._prove(runner), first_problem(self.parity) or broke(rollout))
 
     def _run(self, runner: LoopRunner, commands: int) -> list[Finding]:
         """Run the timed units and all checks after them; return the findings that make the mix unstable."""

@@ -30,6 +30,8 @@ from bakeoff.worker.pipeline.programs import LoopProgram
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.units import stamp_samples
 
+_LISTED = 20
+"""Kernels and operators of a line that a profile lists; the others are summed."""
 _WARM_UP = 2
 """Units run under the profiler before its trace begins, because the profiler's first calls are slow (kineto#328)."""
 _MEMORY_POINTS = 2_000
@@ -107,7 +109,7 @@ class TracedPass:
         disturbed = disturbed_units(timeline)
         counted = [unit for unit in range(asked.units) if unit not in disturbed]
         timeline = without(timeline, disturbed)
-        found = account(timeline, segments, self.device, asked.top)
+        found = account(timeline, segments, self.device, _LISTED)
         made = replace(
             found,
             level=asked.level,

@@ -24,6 +24,7 @@ from bakeoff.worker.brought.calls import parameter_names
 from bakeoff.worker.brought.hidden_state import generators, state_of_values
 from bakeoff.worker.checks.outputs import overwrite
 from bakeoff.worker.inspection.recording import Recording
+from bakeoff.worker.pipeline.between import with_between
 from bakeoff.worker.pipeline.describe import Recorder, UnitRun, constant_state, loop_of, run_units, uncalled
 from bakeoff.worker.pipeline.feeder import called_as
 from bakeoff.worker.pipeline.runner import Given, seed_generators
@@ -151,14 +152,17 @@ def describe_users(pipeline: Pipeline, filled: Mapping[str, Any], job: DescribeL
     for one in folders:
         if one.problem:
             raise BakeoffError(f"slot {one.name}: {one.problem}", "cannot-travel")
-    _name_programs(seconds, {one.name: first.recording.signatures(one.name) for one in folders})
+    sets = {one.name: first.recording.signatures(one.name) for one in folders}
+    _name_programs(seconds, sets)
     slots = _slots(filled, folders, {one.slot for unit in seconds for one in unit.calls})
     loop = loop_of(pipeline, slots, seconds, again.taints, constant)
     notes = [*uncalled(filled, slots)]
     if first.drew:
         notes.append("its units draw random numbers by themselves, from generators that are seeded alike in every mix")
     kept = tuple(key for key in loop.programs if {Key(key.slot, ""), key} & late)
-    return replace(loop, kept=kept, notes=tuple(notes), draws=first.drew)
+    loop = replace(loop, kept=kept, notes=tuple(notes), draws=first.drew)
+    signatures = {Key(slot, name): signature for slot, of in sets.items() for name, (signature, _) in of.items()}
+    return with_between(pipeline, loop, seconds, signatures, job)
 
 
 def _elsewhere(pipeline: Pipeline, modules: Mapping[str, nn.Module]) -> dict[str, str]:

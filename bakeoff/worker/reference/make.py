@@ -31,7 +31,6 @@ from bakeoff.worker.reference.precision import (
     reference_precisions,
 )
 from bakeoff.worker.reference.sensitivity import check_sensitivity, judges, least_difference
-from bakeoff.worker.reference.survival import explain
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import (
     CHANGES,
@@ -306,7 +305,13 @@ def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: Reference
     kept = {name: error for name, error in finite.items() if error <= MOST_NOISE}
     eager = Eager(kept, runs, tuple(size_noise), times, digests=digests)
     if finite and not kept:
-        return replace(eager, not_survived=explain(subject, dtype, min(finite.values()), references[set_name(0)]))
+        advice = "give it in fp32" if dtype == "given" else "use fp32"
+        return replace(
+            eager,
+            not_survived=f"in {dtype} the model itself is another function: eager is {min(finite.values()):.1e} "
+            f"(relative L2) off its reference; {advice}, or keep the inputs and parts that must not be rounded: "
+            "bakeoff.Model(..., keep_fp32=(NAME, ...))",
+        )
     texts = [f"{name} of eager is not finite in {dtype}" for name in noise if name not in finite]
     texts += [f"{name} of eager is {finite[name]:.1e} off in {dtype}" for name in finite if name not in kept]
     return replace(eager, unmeasured="; ".join(texts))

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from answers import present
 from pipeline_records import MACHINE, TIMES_MS
 from profile_records import NO_RECORDS, on_cpu, on_gpu, profiled, stored
 from records import record
@@ -119,8 +120,7 @@ def test_an_ok_record_of_the_profiled_mix_itself_counts_as_the_fastest() -> None
     """An unstable run of 123.7 ms was told that eager with 85.8 ms is the fastest; its own mix had 75.1 ms when ok."""
     made = profiled(on_cpu())
     now = stored(replace(made, measurement=replace(made.measurement, status="unstable")))
-    facts = evidence_of(now, Records((), (), (), pipelines=(stored(made, "earlier"),)))
-    assert facts is not None
+    facts = present(evidence_of(now, Records((), (), (), pipelines=(stored(made, "earlier"),))))
     assert facts.best_mix is not None
     assert (facts.best_mix[0], facts.best_mix[2]) == (str(made.mix), "earlier")
 
@@ -153,8 +153,7 @@ def test_no_rule_says_to_change_the_model_or_to_buy_another_gpu() -> None:
 
 
 def test_evidence_of_a_record_is_what_its_table_says() -> None:
-    facts = evidence_of(stored(profiled(on_gpu())), NO_RECORDS)
-    assert facts is not None
+    facts = present(evidence_of(stored(profiled(on_gpu())), NO_RECORDS))
     by_name = {one.name: one for one in facts.phases}
     assert by_name["denoise"].busy_ms == pytest.approx(20.0)
     assert by_name["denoise"].host_wait_ms == pytest.approx((by_name["denoise"].ms - 20.0) * 70 / 80)
@@ -168,8 +167,7 @@ def test_evidence_of_a_record_is_what_its_table_says() -> None:
 
 
 def test_on_a_cpu_no_one_waits_for_launches() -> None:
-    facts = evidence_of(stored(profiled(on_cpu())), NO_RECORDS)
-    assert facts is not None
+    facts = present(evidence_of(stored(profiled(on_cpu())), NO_RECORDS))
     product = facts.ran[0]
     (denoise,) = [one for one in facts.phases if one.name == "denoise"]
     assert product.ms == pytest.approx(80.0 * denoise.ms / (2 * TIMES_MS["denoise"])), "traced, it took twice as long"
@@ -188,8 +186,7 @@ def rivals(*others: Record) -> list[tuple[str, str]]:
     calls = {**made.calls, "wm.step29": made.calls["wm.step"]}
     own = Stored("own", of_step("eager", 30.0))
     known = Records((own, *(Stored(f"other-{number}", other) for number, other in enumerate(others))), (), ())
-    facts = evidence_of(stored(replace(made, measurement=kept, calls=calls, machine=MACHINE)), known)
-    assert facts is not None
+    facts = present(evidence_of(stored(replace(made, measurement=kept, calls=calls, machine=MACHINE)), known))
     return [(one.slot, one.rival) for one in facts.rivals]
 
 

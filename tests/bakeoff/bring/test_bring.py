@@ -122,8 +122,8 @@ def test_a_profile_is_of_the_file_that_was_named_whichever_was_described_last(
         first, _ = (bring(f"{folder}/mine.py:model", 0, 1, Recorder()) for folder in ("a", "b"))
         assert bring("a/mine.py:model", 0, 1, Recorder()) == first
         found = subject_of_brought(PipelineRequest("a/mine.py:model"), first)
-    assert found == PipelineRequest(f"call-{first}", "py", options=("workload=call",))
-    with pytest.raises(BakeoffError, match="--preset other"):
+    assert found == PipelineRequest(f"call-{first}", "py", options={"workload": "call"})
+    with pytest.raises(BakeoffError, match="preset other"):
         subject_of_brought(PipelineRequest("a/mine.py:model", "other"), first)
 
 

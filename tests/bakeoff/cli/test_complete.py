@@ -50,7 +50,7 @@ def test_options_of_a_sweep_stand_in_groups(tmp_path: Path) -> None:
 
 def test_chosen_columns_stay_and_texts_are_wrapped(tmp_path: Path) -> None:
     save(tmp_path / "runs", record("eager", [10.0 + place for place in range(20)], "unstable", "why " * 60))
-    asked = ("table", "--columns", "name,min_ms,p99_ms,peak_mib,lossless,graph_breaks,record", "--runs", "runs")
+    asked = ("--runs", "runs", "table", "--columns", "name,min_ms,p99_ms,peak_mib,lossless,graph_breaks,record")
     out = bakeoff(*asked, "--machine", "all", cwd=tmp_path, COLUMNS="80").out
     assert "min ms" in out
     assert max(len(line) for line in out.splitlines() if line.startswith(("eager fp32:", "  why"))) <= 80

@@ -26,7 +26,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def test_two_sweeps_are_paired_by_variant_and_the_largest_change_is_shown(runs: Path, tmp_path: Path) -> None:
-    ran = bakeoff("explain", *SWEEPS, "--runs", str(runs), cwd=tmp_path)
+    ran = bakeoff("--runs", str(runs), "explain", *SWEEPS, cwd=tmp_path)
     assert ran.code == 0, ran.err
     row = next(line.split() for line in ran.out.splitlines() if line.startswith("eager fp32"))
     assert row[2:4] == ["3.000", "3.750"]
@@ -37,7 +37,7 @@ def test_two_sweeps_are_paired_by_variant_and_the_largest_change_is_shown(runs: 
 
 def test_records_by_their_ids_as_json(runs: Path, tmp_path: Path) -> None:
     ids = sorted(path.stem for path in runs.glob("*/records/*eager*.json"))
-    ran = bakeoff("explain", *ids, "--runs", str(runs), "--json", cwd=tmp_path)
+    ran = bakeoff("--runs", str(runs), "explain", *ids, "--json", cwd=tmp_path)
     (pair,) = json.loads(ran.out)["pairs"]
     assert (pair["a_ms"], pair["b_ms"], pair["causes"][0]["what"]) == (3.0, 3.75, "threads")
 
@@ -47,7 +47,7 @@ def test_a_policy_that_is_not_the_usual_one_is_said(tmp_path: Path) -> None:
         save(tmp_path / "runs", record("eager", [ms] * 20, policy=Policy(contention=limit)))
         for ms, limit in ((3.0, 5.0), (4.0, 0.2))
     ]
-    ran = bakeoff("explain", *ids, "--runs", str(tmp_path / "runs"), cwd=tmp_path)
+    ran = bakeoff("--runs", str(tmp_path / "runs"), "explain", *ids, cwd=tmp_path)
     assert "A: policy: contention 5 (usual 0.2)" in ran.out
     assert "B: policy" not in ran.out
 
@@ -55,7 +55,7 @@ def test_a_policy_that_is_not_the_usual_one_is_said(tmp_path: Path) -> None:
 def explained(tmp_path: Path, *records: Record) -> str:
     """The page at 80 columns, which no line is wider than."""
     ids = [save(tmp_path / "runs", made) for made in records]
-    ran = bakeoff("explain", *ids, "--runs", str(tmp_path / "runs"), cwd=tmp_path, COLUMNS="80")
+    ran = bakeoff("--runs", str(tmp_path / "runs"), "explain", *ids, cwd=tmp_path, COLUMNS="80")
     assert ran.code == 0, ran.err
     assert max(map(len, ran.out.splitlines())) <= 80
     assert "…" not in ran.out
@@ -65,7 +65,7 @@ def explained(tmp_path: Path, *records: Record) -> str:
 LONG = "graph_0_cpp_fused__to_copy_add_cat_clamp_div_maximum_mean_minimum_mul_neg_permute_rsqrt_slice_split_stack_view"
 
 
-def test_names_are_whole_and_one_change_has_the_whole_difference(tmp_path: Path) -> None:
+def test_names_are_whole_and_kernels_that_one_record_lacks_count_as_zero(tmp_path: Path) -> None:
     def of(backend: str, ms: float, *kernels: str) -> Record:
         stated = tuple(KernelTime(name, 1, 900_000, own=False) for name in (*kernels, "mm"))
         proof = ProofRecord(trace=TraceRecord(stated, 2, 4_000_000, 4_000_000, 0))
@@ -75,8 +75,8 @@ def test_names_are_whole_and_one_change_has_the_whole_difference(tmp_path: Path)
     out = explained(tmp_path, of("int8+inductor", 4.0, LONG), of("inductor[freezing=true]", 3.0, "linear_pointwise"))
     assert "A: int8+inductor fp32" in out
     assert "B: inductor[freezing=true] fp32" in out
-    assert out.count("-1 ms") == 2, "the difference, and the part of its only cause"
-    assert "backend: setting inductor.coordinate_descent_tuning int8+inductor to" in " ".join(out.split())
+    assert "The records do not tell how 2 of these share -1 ms." in out
+    assert "inductor.coordinate_descent_tuning" in out
     table = out.partition("Where the traced")[2].partition("Columns")[0]
     assert LONG in "".join(line.split()[0] for line in table.splitlines()[3:] if line.strip())
     assert [line.split()[1:] for line in table.splitlines() if line.startswith("linear_")] == [
@@ -97,14 +97,8 @@ def test_several_causes_share_one_size_and_none_has_one_where_both_were_disturbe
     assert out.count("+1 ms") == 1
 
 
-def test_compare_of_two_records_is_the_same_page(runs: Path, tmp_path: Path) -> None:
-    ids = sorted(path.stem for path in runs.glob("*/records/*eager*.json"))
-    pages = [bakeoff(command, *ids, "--runs", str(runs), cwd=tmp_path).out for command in ("explain", "compare")]
-    assert pages[0] == pages[1] != ""
-
-
 @pytest.mark.parametrize("asked", ["nothing-of-this-name", "", "20260"])
 def test_a_name_of_nothing_is_one_sentence(asked: str, runs: Path, tmp_path: Path) -> None:
-    ran = bakeoff("explain", asked, SWEEPS[0], "--runs", str(runs), cwd=tmp_path)
+    ran = bakeoff("--runs", str(runs), "explain", asked, SWEEPS[0], cwd=tmp_path)
     assert ran.code == 2
     assert len(ran.said) == 1

@@ -44,7 +44,7 @@ def ran(here: Path, rows: list[GatedRow], *arguments: str) -> tuple[Ran, list[An
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measuring, "gate_records", measured)
         patch.setattr(measuring, "gate_live", measured)
-        return bakeoff("gate", *arguments, "--runs", "runs", cwd=here), given
+        return bakeoff("--runs", "runs", "gate", *arguments, cwd=here), given
 
 
 def test_a_suite_is_swept_in_several_processes_and_compared_with_records(here: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_suspected_model_is_raced_with_the_files_that_its_commit_has(here: Pat
         patch.setattr(measuring, "gate_records", lambda *_: [ROW, suspected])
         patch.setattr(measuring, "gate_live", live)
         asked = ("toy", "mine.py:model", "--backends", "eager,inductor", "--dtype", "fp32", "--against", "HEAD")
-        done = bakeoff("gate", *asked, "--runs", "runs", cwd=here)
+        done = bakeoff("--runs", "runs", "gate", *asked, cwd=here)
     assert done.code == 1, done.err
     assert "regression" in done.out
     ((candidate, baseline),) = raced

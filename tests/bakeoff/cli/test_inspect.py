@@ -7,6 +7,8 @@ import pytest
 from lab import command_line, processes_with, wait_until
 from records import bakeoff
 
+from bakeoff.bring.inspect import inspect_file
+
 SOURCE = """\
 import os, sys, time
 import torch
@@ -53,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
         (("mine.py:Loop",), "bad-user-code", "mine.py:Loop is a pipeline; its phases"),
         (("mine.py:raises",), "bad-user-code", "(mine.py, line 15)"),
         (("mine.py:dies",), "worker-failed", "SIGSEGV"),
-        (("mine.py:endless", "--seconds", "2"), "worker-failed", "2 s"),
+        (("mine.py:endless",), "worker-failed", "2 s"),
         (("mine.py:pipe", "--record", "nothing"), "unknown-name", "called are linear"),
         (("mine.py:pipe", "--passes", "1"), "bad-option", "--passes 1"),
         (("mine.py:pipe", "--depth", "-1"), "bad-option", "--depth -1"),
@@ -63,7 +65,11 @@ def folder(tmp_path: Path) -> Path:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else None,
 )
-def test_what_is_wrong_is_one_line(folder: Path, arguments: tuple[str, ...], code: str, said: str) -> None:
+def test_what_is_wrong_is_one_line(
+    folder: Path, arguments: tuple[str, ...], code: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "mine.py:endless" in arguments:
+        monkeypatch.setitem(inspect_file.__kwdefaults__, "seconds", 2.0)
     done = bakeoff("inspect", *arguments, cwd=folder)
     assert done.code == 2
     assert done.out == ""

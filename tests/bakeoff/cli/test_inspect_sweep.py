@@ -122,8 +122,8 @@ def test_one_command_resumes_the_sweeps_of_a_loop(tmp_path: Path, monkeypatch: p
     (tmp_path / "mine.py").write_text(loop, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MAKELEVEL", raising=False)
-    typed = ["sweep", "mine.py:Loop", "--backends", "eager,torch.export", "--dtype", "fp32", "--threads", "1"]
-    typed += ["--time-limit", "20m", "--runs", "my runs", "--no-final"]
+    typed = ["--runs", "my runs", "sweep", "mine.py:Loop", "--backends", "eager,torch.export", "--dtype", "fp32"]
+    typed += ["--threads", "1", "--time-limit", "20m", "--no-final"]
     with command_line(typed) as process:
         assert process.stderr is not None
         names = []

@@ -33,7 +33,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def test_csv_has_a_line_for_each_record(runs: Path, tmp_path: Path) -> None:
-    ran = bakeoff("records", "export", "--to", "made/all.csv", "--runs", str(runs), "--machine", "all", cwd=tmp_path)
+    ran = bakeoff("--runs", str(runs), "records", "export", "--to", "made/all.csv", "--machine", "all", cwd=tmp_path)
     assert ran.code == 0, ran.err
     assert "1 record of pipelines not exported" in ran.err
     text = (tmp_path / "made/all.csv").read_text(encoding="utf-8")
@@ -60,13 +60,13 @@ def test_csv_has_a_line_for_each_record(runs: Path, tmp_path: Path) -> None:
 
 
 def test_csv_of_a_failed_row_alone_has_the_same_columns(runs: Path, tmp_path: Path) -> None:
-    def header(*arguments: str) -> str:
-        ran = bakeoff("records", "export", *arguments, cwd=tmp_path)
+    def header(folder: str) -> str:
+        ran = bakeoff("--runs", folder, "records", "export", cwd=tmp_path)
         assert ran.code == 0, ran.err
         return ran.out.splitlines()[0]
 
     save(tmp_path / "failed", record("aoti", status="crashed", reason="signal 11", config={"other": 1}))
-    assert header("--runs", "failed") == header("--runs", str(runs))
+    assert header("failed") == header(str(runs))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow")
@@ -75,7 +75,7 @@ def test_mlflow_reads_a_run_for_each_record_and_gets_none_twice(
 ) -> None:
     """Also after an export that was interrupted within a run."""
     mlflow = pytest.importorskip("mlflow")
-    command = ("records", "export", "--format", "mlflow", "--to", "tracked", "--runs", str(runs), "--machine", "all")
+    command = ("--runs", str(runs), "records", "export", "--format", "mlflow", "--to", "tracked", "--machine", "all")
     with monkeypatch.context() as patch:
         patch.setattr(mlflow.MlflowClient, "log_artifact", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert bakeoff(*command, cwd=tmp_path).code == 130
@@ -107,7 +107,7 @@ def test_mlflow_reads_a_run_for_each_record_and_gets_none_twice(
 
 def test_mlflow_that_is_not_installed_is_named(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    ran = bakeoff("records", "export", "--format", "mlflow", "--runs", str(runs), cwd=tmp_path)
+    ran = bakeoff("--runs", str(runs), "records", "export", "--format", "mlflow", cwd=tmp_path)
     assert (ran.code, f"run {extra_command('mlflow')} [missing-library]" in ran.err) == (2, True)
 
 
@@ -117,7 +117,7 @@ def test_mlflow_that_is_not_installed_is_named(runs: Path, tmp_path: Path, monke
 def test_what_cannot_be_exported_is_one_sentence(
     runs: Path, tmp_path: Path, arguments: tuple[str, ...], code: str
 ) -> None:
-    ran = bakeoff("records", "export", *arguments, "--runs", str(runs), cwd=tmp_path)
+    ran = bakeoff("--runs", str(runs), "records", "export", *arguments, cwd=tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.strip().endswith(code)
     assert len(ran.err.splitlines()) == 1
@@ -141,7 +141,7 @@ class TestMerge:
         (theirs / own.folder).rename(theirs / f"its-former-name-{own.id[:6]}")
         before = {path.name: path.read_bytes() for path in [*runs.rglob("*.json"), *theirs.rglob("*.json")]}
         for said in ("3 records copied to runs, 1 were there", "0 records copied to runs, 4 were there"):
-            ran = bakeoff("records", "merge", str(theirs), "--runs", "runs", cwd=tmp_path)
+            ran = bakeoff("--runs", "runs", "records", "merge", str(theirs), cwd=tmp_path)
             assert (ran.code, ran.out.strip()) == (0, said), ran.err
         assert {path.name: path.read_bytes() for path in runs.rglob("*.json")} == before
         found = load_all(runs)
@@ -151,7 +151,7 @@ class TestMerge:
     def test_a_reason_without_its_record_is_kept(self, theirs: Path, tmp_path: Path) -> None:
         superseded = load_all(theirs).superseded[0][0]
         (theirs / superseded.folder / f"{superseded.id}.json").unlink()
-        assert bakeoff("records", "merge", str(theirs), "--runs", "made", cwd=tmp_path).code == 0
+        assert bakeoff("--runs", "made", "records", "merge", str(theirs), cwd=tmp_path).code == 0
         assert files(tmp_path / "made") == files(theirs)
 
     @pytest.mark.parametrize("edited", ["theirs", "runs"])
@@ -173,7 +173,7 @@ class TestMerge:
     @staticmethod
     def refused(name: str, runs: Path, theirs: Path, tmp_path: Path) -> None:
         before = files(runs)
-        ran = bakeoff("records", "merge", str(theirs), "--runs", "runs", cwd=tmp_path)
+        ran = bakeoff("--runs", "runs", "records", "merge", str(theirs), cwd=tmp_path)
         assert (ran.code, ran.out) == (2, "")
         assert name in ran.err
         assert ran.err.strip().endswith("[bad-record]")
@@ -181,11 +181,11 @@ class TestMerge:
 
     def test_a_full_disk_leaves_no_part_of_a_record(self, theirs: Path, tmp_path: Path) -> None:
         with largest_file(1000):
-            ran = bakeoff("records", "merge", str(theirs), "--runs", "made", cwd=tmp_path)
+            ran = bakeoff("--runs", "made", "records", "merge", str(theirs), cwd=tmp_path)
         assert ran.err.strip().endswith("[not-writable]")
         assert files(tmp_path / "made") == []
 
     def test_a_folder_without_records_is_no_success(self, theirs: Path, tmp_path: Path) -> None:
         (machine, *_) = theirs.iterdir()
-        ran = bakeoff("records", "merge", str(machine), "--runs", "made", cwd=tmp_path)
+        ran = bakeoff("--runs", "made", "records", "merge", str(machine), cwd=tmp_path)
         assert (ran.code, ran.err.strip().endswith("[no-record]")) == (2, True)

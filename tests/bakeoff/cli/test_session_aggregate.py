@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from rank_records import curve, lockstep, on, record, watched, write
+from rank_records import lockstep, on, record, watched, write
 from typer.testing import CliRunner, Result
 
 from bakeoff.cli import app
@@ -59,30 +59,6 @@ def test_an_expected_rank_whose_file_is_torn_fails(tmp_path: Path) -> None:
     write(tmp_path, lockstep(SLOW_2))
     (tmp_path / "rank-00003.session.json").write_text("{")
     assert called(tmp_path, "--expect", "4").exit_code == 1
-
-
-def test_several_runs_are_compared_by_world_size(tmp_path: Path) -> None:
-    folders = [
-        write(tmp_path / str(world), [record(rank, ms, world=world) for rank in range(world)])
-        for world, ms in ((1, 95), (2, 55))
-    ]
-    done = called(*folders)
-    assert done.exit_code == 0, done.output
-    scaling = done.stdout.partition("Scaling\n")[2]
-    assert "2 ranks: 200.000 frames/s, 1.67 times as fast as 1, 83.3% of the ratio of ranks" in scaling
-
-
-def test_names_from_files_do_not_reach_the_terminal_as_they_are(tmp_path: Path) -> None:
-    hostile = "\x1b[2J<script>\n"
-    series = (curve(hostile, "user", 1, unit=hostile),)
-    ranks = [
-        on(replace(made, name=hostile, status=hostile, series=series), host=hostile, group=hostile)
-        for made in lockstep((5, 5))
-    ]
-    done = called(write(tmp_path, ranks))
-    assert done.exit_code == 0, done.output
-    assert "\x1b" not in done.stdout
-    assert len([line for line in done.stdout.splitlines() if line.split()[:1] in (["0"], ["1"])]) == 2
 
 
 def test_a_folder_without_ranks_is_bad_input(tmp_path: Path) -> None:

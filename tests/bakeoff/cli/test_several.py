@@ -1,7 +1,7 @@
 """Sweeps of several components by one command: one time limit for all, and the exit code of the worst."""
 
 import time
-from pathlib import Path
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,18 +37,35 @@ def test_each_has_an_equal_part_of_the_time_that_is_left_of_the_command(monkeypa
     assert swept(monkeypatch, {"a": 0, "b": 0}) == (0, [0.0, 0.0])
 
 
+def test_modules_of_a_loop_know_which_one_it_calls_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = list[tuple[str, str]]()
+    plan = make_plan(Request("toy", presets=("tiny",), backends=("eager",), dtypes=("fp32",), device="cpu"))
+
+    def run(_title: str, plan: Any, *_: Any) -> tuple[dict[str, object], int]:
+        followed.append((plan.request.component, plan.request.next_slot))
+        return {}, 0
+
+    monkeypatch.setattr(sweep, "_sweep", run)
+    for of_loop in (True, False):
+        requests = [replace(plan.request, component=name) for name in ("a", "b", "c")]
+        plans = [replace(plan, request=request) for request in requests]
+        monkeypatch.setattr(sweep, "_plans", lambda *_, plans=plans: plans)
+        sweep._sweep_components(SweepOptions([]), [(each.component, each) for each in requests], of_loop)
+    assert followed == [("a", "b"), ("b", "c"), ("c", "a"), ("a", ""), ("b", ""), ("c", "")]
+
+
 def test_the_exit_code_is_that_of_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
     assert swept(monkeypatch, {"a": 0, "b": 3, "c": 0})[0] == 3
 
 
 def test_of_several_a_finished_one_is_left_out_and_one_that_was_not_begun_is_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from bakeoff.sweeps import resume
 
     states = {"done": SimpleNamespace(finished=True, sweep="1"), "half": SimpleNamespace(finished=False, sweep="2")}
     monkeypatch.setattr(resume, "find_newest", lambda key, *_: states.get(key))
-    options = SweepOptions([], resume=True, runs=str(tmp_path))
+    options = SweepOptions([], resume=True)
     found = {key: sweep._resumed(key, SimpleNamespace(key=key), options, 3) for key in ("done", "half", "new")}
     assert found == {"done": None, "half": True, "new": False}
     assert sweep._resumed("new", SimpleNamespace(key="new"), options, 1) is True, "which then says that there is none"

@@ -48,14 +48,14 @@ def test_a_suite_sets_what_is_not_typed(here: Path) -> None:
 def test_the_record_has_the_suite_as_it_was_resolved(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_clocks(monkeypatch)
     (here / "bakeoff.toml").rename(here / "other.toml")
-    done = bakeoff(
-        "sweep", "@nightly", "--config", "other.toml", "--backends", "eager", "--seed", "3", "--runs", "runs", cwd=here
-    )
+    asked = ("sweep", "@nightly", "--config", "other.toml", "--backends", "eager", "--seed", "3")
+    done = bakeoff("--runs", "runs", *asked, cwd=here)
     assert done.code == 0, done.err
     *_, record = (stored.record for stored in load_all(here / "runs").current)  # two, if eager was unstable at first
     assert record.asked["suite"] == "nightly"
     assert record.asked["note"] == record.note == "every night"
-    assert (record.asked["backends"], record.asked["seed"], record.weight_seed) == (["eager"], 3, 3)
+    assert (record.asked["backends"], record.asked["seed"]) == (["eager"], 3)
+    assert (record.weight_seed, record.input_seed) == (3, 3)
     assert record.policy.min_s == record.asked["policy"]["min_s"] == 0.01
     assert not record.policy.trace
 
@@ -64,7 +64,7 @@ def test_the_record_has_the_suite_as_it_was_resolved(here: Path, monkeypatch: py
     ("entries", "typed", "said", "code"),
     [
         ("backend = 'eager'", "@nightly", "no key 'backend'; did you mean backends", "bad-config"),
-        ("budget = '3m'", "@nightly", "no key 'budget'; it is now 'time-limit'", "bad-config"),
+        ("budget = '3m'", "@nightly", "no key 'budget'; it is now time-limit", "bad-config"),
         ("resume = true", "@nightly", "no key 'resume'", "bad-config"),
         ("threads = 'x'", "@nightly", "threads = x", "bad-config"),
         ("threads = [1]", "@nightly", "threads = [1]: give one text", "bad-config"),

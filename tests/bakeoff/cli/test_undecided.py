@@ -72,7 +72,7 @@ def test_each_table_that_lacks_a_final_gets_one(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plans = measured(monkeypatch)
-    command.compare(undecided=True, runs=str(runs), note="why")
+    command.compare(undecided=True, note="why")
     assert [[str(each.variant) for each in plan.rows] for plan in plans] == [
         ["toy:tiny.world/inductor/fp32@cpu", "toy:tiny.world/eager/fp32@cpu"]
     ]
@@ -85,13 +85,14 @@ def test_each_table_that_lacks_a_final_gets_one(
     assert len(others) == 2
     assert any(line.startswith("bakeoff sweep toy --preset tiny") for line in lines)
     assert {entry.record.a.note for entry in load_all(runs).comparisons} == {"", "why"}
-    command.compare(undecided=True, runs=str(runs))
+    command.compare(undecided=True)
     assert len(plans) == 1, "what was decided is not measured again"
 
 
-def test_json_is_one_document(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("runs")
+def test_json_is_one_document(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     measured(monkeypatch)
-    command.compare(a="toy", undecided=True, runs=str(runs), as_json=True)
+    command.compare(a="toy", undecided=True, as_json=True)
     found = json.loads(capsys.readouterr().out)
     (measured_now,) = found["comparisons"]
     assert measured_now["a"].startswith("toy:tiny.world/eager/")
@@ -104,7 +105,7 @@ def test_its_options_are_its_own(tmp_path: Path) -> None:
     for words, says in (
         (("--undecided", "toy", "wm"), "--undecided takes the name of one model at most"),
         (("--undecided", "--threads", "2"), "--undecided takes the name of one model at most"),
-        ((), "give two variants or two records, or --undecided"),
+        ((), "give two variants, or --undecided"),
         (("--undecided",), "has records of other machines alone"),
     ):
         ran = bakeoff("compare", *words, cwd=tmp_path)

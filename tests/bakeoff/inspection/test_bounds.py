@@ -110,19 +110,6 @@ def test_the_page_fits_80_columns(depth: int) -> None:
     assert "called on other threads, which are not timed: a (3 calls)" in text
 
 
-def test_the_page_lists_by_time_and_suggests_what_is_large() -> None:
-    text = render("mine.py:pipe", TWO, candidates(TWO), 1)
-    names = [line.split()[0] for line in text.splitlines() if line.startswith(("unet ", "vae.decode ", "outside"))]
-    assert names == ["unet", "vae.decode", "outside", "unet", "vae.decode"]
-    assert text.endswith("\nbakeoff inspect mine.py:pipe --record unet,vae.decode")
-    assert "60.0%" in text
-
-
-def test_nothing_large_means_no_sweep() -> None:
-    small = inspection((node("a", -1, (1,)), node("b", -1, (2,))), (97,))
-    assert "look outside modules first" in render("mine.py:pipe", small, candidates(small), 1)
-
-
 def test_a_recorded_module_is_one_line_and_the_command_sweeps_it() -> None:
     plain = Recorded("vae.decode", "/f", 3, 9, ("call", "call-2"))
     failed = Recorded("net", "", 0, 2, (), "t is a lambda")

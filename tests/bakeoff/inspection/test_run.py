@@ -21,7 +21,7 @@ def test_two_files_of_one_name_have_folders_of_their_own(tmp_path: Path, monkeyp
     files = [tmp_path / folder / "mine.py" for folder in ("one", "two")]
     with marked_folder(tmp_path):
         for file in (*files, files[0]):
-            inspect.inspect_file(file, "pipe", 2, 1, 9.0, Recorder(), ("unet",))
+            inspect.inspect_file(file, "pipe", 2, 1, Recorder(), ("unet",))
     one, two, again = (job.folder for job in jobs)
     assert one == again
     assert one != two

@@ -149,8 +149,8 @@ class TestBuilds:
 class TestCommand:
     """Through the real command line."""
 
-    def run(self, *arguments: str, **environment: str | None) -> Ran:
-        ran = bakeoff("doctor", "--cache", *arguments, cwd=paths.cache_folder().parent, **environment)
+    def run(self, what: str, *arguments: str, **environment: str | None) -> Ran:
+        ran = bakeoff("doctor", "--cache", what, *arguments, cwd=paths.cache_folder().parent, **environment)
         assert "Traceback" not in ran.err
         return ran
 
@@ -163,42 +163,42 @@ class TestCommand:
         assert says in ran.said[0]
 
     def test_shows_and_clears(self, folder: Path) -> None:
-        assert [line.split() for line in self.run().out.splitlines()] == [
+        assert [line.split() for line in self.run("show").out.splitlines()] == [
             ["3.1", "MiB", "in", str(folder)], [], ["kind", "MiB"], ["----------", "---"], ["builds", "3.1"],
             ["references", "0.0"], ["models", "0.0"], ["logs", "0.0"], ["kept", "0.0"],
         ]  # fmt: skip
-        found = json.loads(self.run("--json").out)
+        found = json.loads(self.run("show", "--json").out)
         assert (list(found), found["bytes"]) == (["folder", "bytes", "kinds"], sum((FILES | KEPT).values()))
-        assert self.run("--clear").out == "freed 3.1 MiB\n"
+        assert self.run("clear").out == "freed 3.1 MiB\n"
         assert set(KEPT) <= all_files(folder)
         assert not set(FILES) & all_files(folder)
-        assert json.loads(self.run("--clear", "--json").out) == {"folder": str(folder), "freed_bytes": 0}
+        assert json.loads(self.run("clear", "--json").out) == {"folder": str(folder), "freed_bytes": 0}
 
     def test_clear_is_refused_while_the_cache_is_used(self, folder: Path) -> None:
         with device_lock("cpu", print, folder):
             before = all_files(folder)
-            self.refuses("--clear", code="busy", says=f"pid {os.getpid()} of")
-            assert self.run().code == 0
+            self.refuses("clear", code="busy", says=f"pid {os.getpid()} of")
+            assert self.run("show").code == 0
             assert all_files(folder) == before
-        assert self.run("--clear").code == 0
+        assert self.run("clear").code == 0
 
     def test_what_cannot_be_deleted_is_said(self, folder: Path, outside: Path) -> None:
         shutil.rmtree(folder / "references")
         (folder / "references").symlink_to(outside)
-        ran = self.run("--clear")
+        ran = self.run("clear")
         assert (ran.code, ran.out) == (2, "freed 3.1 MiB\n")
         assert "references" in ran.said[0]
         assert ran.said[0].endswith(" [not-writable]")
 
     def test_absent_or_wrong_folders(self, tmp_path: Path) -> None:
-        for arguments in ((), ("--clear",)):
-            self.refuses(*arguments, code="not-readable", says=str(tmp_path / "cache"))
+        for what in ("show", "clear"):
+            self.refuses(what, code="not-readable", says=str(tmp_path / "cache"))
         assert not (tmp_path / "cache").exists()
         (tmp_path / "file").touch()
-        for arguments in ((), ("--clear",)):
+        for what in ("show", "clear"):
             file = str(tmp_path / "file")
-            self.refuses(*arguments, code="not-readable", says=file, BAKEOFF_CACHE=file)
+            self.refuses(what, code="not-readable", says=file, BAKEOFF_CACHE=file)
 
     def test_unwritable(self) -> None:
         folder = "/proc/self/fdinfo"
-        self.refuses("--clear", code="not-writable", says=folder, BAKEOFF_CACHE=folder)
+        self.refuses("clear", code="not-writable", says=folder, BAKEOFF_CACHE=folder)

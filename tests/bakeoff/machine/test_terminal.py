@@ -45,16 +45,8 @@ def test_commands_print_no_control_characters(runs: Path) -> None:
     records = load_all(runs)
     first, second, crashed = (entry.id for entry in records.current)
     (compared,) = (entry.id for entry in records.comparisons)
-    for arguments in (["table"], ["show", first], ["show", crashed], ["compare", compared], ["compare", first, second]):
+    for arguments in (["table"], ["show", first], ["show", crashed], ["show", compared], ["explain", first, second]):
         ran = bakeoff(*arguments, cwd=runs)
         assert ran.code == 0, ran.err
         assert "owned" in ran.out or arguments[2:], "what two records have in common is not said"
         assert FORBIDDEN.findall(ran.out) == [], arguments
-
-
-def test_newlines_in_names_break_no_table(runs: Path) -> None:
-    """A hostile name takes as many lines as a plain one."""
-    lines = bakeoff("table", cwd=runs).out.splitlines()
-    assert not [line for line in lines if line.startswith("second")]
-    (rule,) = [number for number, line in enumerate(lines) if line.startswith("---")]
-    assert sorted(line.split()[0] for line in lines[rule + 1 : rule + 3]) == ["aoti", "eager"]

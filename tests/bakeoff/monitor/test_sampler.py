@@ -164,16 +164,6 @@ def test_the_cost_is_the_monitors_own_cpu_time() -> None:
     assert report.cost.cpu_ns == 5_000
 
 
-def test_long_runs_keep_their_extremes_in_few_points() -> None:
-    clock = Clock()
-    probe = Counting(clock)
-    report = run(Sampler([Group("cpu", [probe], 0.05)], 100, clock=clock), clock, 500)
-    series = series_of(report, "cpu.load")
-    assert len(series.points) <= 100
-    assert (series.count, series.least, series.greatest) == (10_001, 1.0, 10_001.0)
-    assert series.mean == pytest.approx(5_001)
-
-
 def test_the_latest_values_are_those_of_the_first_device() -> None:
     clock = Clock()
     uuids = [f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "12"]

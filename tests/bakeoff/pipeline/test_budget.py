@@ -9,16 +9,16 @@ from math import inf
 import pytest
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.pipeline.budget import solve
+from bakeoff.pipeline.budget import contenders, solve
 from bakeoff.record.objective import OF_BUDGET, Objective, parse_objective
 from bakeoff.record.pipeline import Budget, Forecast
 
-PROCESS_BYTES, BETWEEN_MS, FRAMES = 300, 3.0, 2
+PROCESS_BYTES, FRAMES = 300, 2
 
 
 def budget(objective: str | Objective = "mean") -> Budget:
     asked = parse_objective(objective, OF_BUDGET) if isinstance(objective, str) else objective
-    return Budget(asked, None, FRAMES, 0, (), BETWEEN_MS, "")
+    return Budget(asked, None, FRAMES, 0, ())
 
 
 def drawn_instance(seed: int) -> tuple[list[list[Forecast]], Objective]:
@@ -53,7 +53,7 @@ def value_of(figure: str, mix: Sequence[Forecast]) -> float:
     """A figure of a mix by its definition; infinite, or for lower limits minus infinite, if a choice lacks it."""
     match figure:
         case "mean":
-            return sum(each.ms for each in mix) + BETWEEN_MS
+            return sum(each.ms for each in mix)
         case "fps":
             return FRAMES * 1000 / value_of("mean", mix)
         case "memory":
@@ -83,6 +83,23 @@ def test_it_finds_what_a_comparison_of_all_mixes_finds(seed: int) -> None:
     assert {each.slots for each in shown} <= {",".join(each.slots for each in mix) for mix in wanted}
     assert bool(found.candidates) == bool(fitting)
     assert not (found.candidates and misses)
+
+
+def test_a_mix_whose_interval_contains_a_limit_is_a_candidate() -> None:
+    slots = [[Forecast(f"wm={ms}", ms, None, None) for ms in (10.0, 11.0, 13.0)]]
+    assert [each.ms for each in solve(slots, budget("mean<=10.5ms"), spread=0.1)[0].candidates] == [10.0, 11.0]
+    assert [each.ms for each in solve(slots, budget("mean<=10.5ms"))[0].candidates] == [10.0]
+
+
+def test_what_records_do_not_tell_from_the_fastest_is_timed_again() -> None:
+    def timed_again(*times: float, spread: float = 0.1) -> list[float]:
+        slots = [[Forecast(f"wm={ms}", ms, None, None) for ms in times]]
+        return [each.ms for each in contenders(solve(slots, budget(), spread=spread)[0])]
+
+    assert timed_again(10.0, 11.0, 12.0, 13.0) == [10.0, 11.0, 12.0]
+    assert timed_again(10.0, 15.0, 16.0) == [10.0, 15.0], "two run, whatever their promises"
+    assert timed_again(10.0, 10.1, 10.2, 10.3, 10.4) == [10.0, 10.1, 10.2, 10.3]
+    assert timed_again(10.0) == [10.0]
 
 
 def test_too_many_mixes_are_refused_in_one_sentence() -> None:

@@ -73,7 +73,8 @@ def test_calls_times_medians_and_what_each_slot_adds_make_a_forecast() -> None:
     # of the process at least 450 - 30 - 20
     assert (fast["memory_bytes"], slow["memory_bytes"]) == ((400 + 200 + 50) * MIB, (400 + 100 + 50) * MIB)
     assert found["budget"]["records"] == sorted(ids)
-    assert found["budget"]["between_from"] == ""
+    assert fast["parts_ms"] == {"wm": 2.0, "image": 2.0}
+    assert fast["interval"] == pytest.approx([4.0 / 1.13, 4.0 * 1.13])
     small = answer("--dry-run", "--objective", "memory<=600MiB")["budget"]["candidates"]
     assert [each["ms"] for each in small] == [8.0]
 
@@ -118,8 +119,30 @@ def test_the_best_two_run_side_by_side_and_keep_the_request() -> None:
         ("interleaved", "why", 2)
     }
     assert found["ship"]["record"] in [mix["record"] for mix in found["mixes"]]
-    again = answer("--dry-run")
-    assert again["budget"]["between_from"] in [mix["record"] for mix in found["mixes"]]
+    promised = {record.forecast.ms: record.forecast.anchored for record in records if record.forecast is not None}
+    assert promised == {3.0: True, 2.997: True}, "three calls, which the worker that times them again says take 1 ms"
+
+
+def test_of_mixes_that_records_do_not_tell_apart_the_fastest_two_by_the_second_timing_run() -> None:
+    exported = own(EAGER.replace("eager", "torch.export"), 1.02)
+    keep(own(EAGER, 1.04), own(COMPILED, 1.0), exported, own(PICTURE, 2.0))
+    ordered = slots(answer("--dry-run"))
+    assert [each.partition("/")[0] for each in ordered] == ["wm=inductor[freezing]", "wm=torch.export", "wm=eager"]
+    found = answer()
+    ran = [entry.record for entry in load_all(paths.runs_folder()).pipelines]
+    assert {record.mix.variants for record in ran} == set(ordered[1:]), "the first is the slowest by the second timing"
+    assert len(found["mixes"]) == 2
+
+
+def test_a_second_timing_that_fails_leaves_the_promises_by_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(own(EAGER, 3.0), own(COMPILED, 1.0), own(PICTURE, 2.0))
+    monkeypatch.setenv("BAKEOFF_TEST_NO_ANCHOR", "1")
+    assert len(answer()["mixes"]) == 2
+    records = [entry.record for entry in load_all(paths.runs_folder()).pipelines]
+    assert {record.forecast.ms: record.forecast.anchored for record in records if record.forecast is not None} == {
+        4.0: False,
+        8.0: False,
+    }
 
 
 def test_an_interrupted_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

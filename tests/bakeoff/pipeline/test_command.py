@@ -16,7 +16,7 @@ from bakeoff.pipeline import mix_worker
 from bakeoff.process import supervisor
 from bakeoff.record.store import load_all
 
-ARGUMENTS = ("pipeline", "loops:Small", "--device", "cpu", "--threads", "1", "--units", "3", "--json")
+ARGUMENTS = ("--device", "cpu", "--threads", "1", "--units", "3", "--json")
 MISSING = ("--mix", "image=canaries:MISSING_LIBRARY/bf16")
 
 PAGES: list[Path] = []
@@ -31,12 +31,12 @@ def _lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def pipeline(*arguments: str) -> Any:
-    return CliRunner().invoke(app, [*ARGUMENTS, *arguments])
+def pipeline(*arguments: str, name: str = "loops:Small") -> Any:
+    return CliRunner().invoke(app, ["pipeline", name, *ARGUMENTS, *arguments])
 
 
 def test_it_names_its_records(tmp_path: Path) -> None:
-    done = pipeline("--mix", "eager", "--mix", "wm=inductor/bf16", "--option", "steps=3", "--note", "why")
+    done = pipeline("--mix", "eager", "--mix", "wm=inductor/bf16", "--note", "why", name="loops:Small[steps=3]")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     records = {entry.id: entry.record for entry in load_all(tmp_path / "runs").pipelines}

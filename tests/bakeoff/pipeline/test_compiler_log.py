@@ -40,14 +40,6 @@ def test_a_tlparse_beside_python_is_found_without_an_activated_environment(
     assert compiler_log._parsed(log, log.parent) == []
 
 
-@pytest.mark.usefixtures("tools")
-def test_without_tlparse_the_log_stays_and_how_to_read_it_is_said(tmp_path: Path) -> None:
-    log = log_in(tmp_path / "wm.step")
-    (problem,) = compiler_log._parsed(log, log.parent)
-    assert problem == f"tlparse is not installed: {compiler_log.HOW}"
-    assert log.exists()
-
-
 def test_tlparse_gets_the_log_and_writes_its_pages(tools: Path, tmp_path: Path) -> None:
     said = tmp_path / "said"
     install(tools, f'echo "$@" > {said}\n[ "$2" = -o ] && /bin/mkdir -p "$3" && echo page > "$3/index.html"')
@@ -64,15 +56,6 @@ def test_a_tlparse_that_fails_is_said_in_one_sentence(tools: Path, tmp_path: Pat
     (problem,) = compiler_log._parsed(log, log.parent)
     assert problem.startswith("tlparse failed with exit code")
     assert log.name in problem
-
-
-def test_a_tlparse_that_cannot_be_run_is_said(tools: Path, tmp_path: Path) -> None:
-    path = tools / "tlparse"
-    path.write_bytes(b"\x00\x01 no program")
-    path.chmod(0o755)
-    log = log_in(tmp_path / "wm.step")
-    (problem,) = compiler_log._parsed(log, log.parent)
-    assert problem.startswith("tlparse did not run")
 
 
 def test_the_log_is_of_a_build_without_caches(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 from pipeline_records import measured, pipeline_record, scaled, units
 
 from bakeoff.mix import parse_mix
-from bakeoff.record.budget import check_run, forecast_error, shipped
+from bakeoff.record.budget import check_forecast, check_run, shipped
+from bakeoff.record.forecast import BETWEEN, forecast_error
 from bakeoff.record.objective import OF_BUDGET, parse_objective
 from bakeoff.record.pipeline import Budget, Forecast, PipelineRecord
 from bakeoff.record.store import StoredPipeline
@@ -25,7 +26,7 @@ def forecast(choice: str, ms: float = 100.0) -> Forecast:
 
 def budget(objective: str = "mean,fps>=9.5", *forecasts: Forecast) -> Budget:
     made = forecasts or tuple(forecast(choice, 100.0 + place) for place, choice in enumerate(CHOICES))
-    return Budget(parse_objective(objective, OF_BUDGET), None, 1, 343, made, 6.0, "id-between", ("a", "b"))
+    return Budget(parse_objective(objective, OF_BUDGET), None, 1, 343, made, ("a", "b"))
 
 
 def run(asked: Budget, *factors: float, **changes: object) -> list[StoredPipeline]:
@@ -41,7 +42,7 @@ def _record(asked: Budget, each: Forecast, factor: float, **changes: object) -> 
     text, factor = f"owl:200m/{each.slots}@cpu", factor * each.ms / 100
     walls = [{name: ms / (1 + place / 1000) for name, ms in unit.items()} for place, unit in enumerate(scaled(factor))]
     made = measured(text, factor, **{"units": units(walls), **changes})
-    return pipeline_record(text, "", made, budget=asked, run="run-1", mix=parse_mix(text))
+    return pipeline_record(text, "", made, budget=asked, run="run-1", mix=parse_mix(text), forecast=None)
 
 
 def page(stored: Sequence[StoredPipeline], asked: Budget | None = None, width: int | None = None) -> str:
@@ -68,11 +69,48 @@ def test_a_mix_that_takes_longer_than_promised_and_breaks_the_limit_is_not_shipp
 
 
 def test_the_records_answer_says_that_nothing_was_run_and_which_limits_only_a_run_tells() -> None:
-    text = " ".join(page((), replace(budget("mean,fps>=9.5,p99<=200ms"), between_from="")).split())
+    text = " ".join(page((), budget("mean,fps>=9.5,p99<=200ms")).split())
     assert "is the fastest of 343 mixes that meets the limits: 100.00 ms a frame, 10.00 frames/s are promised" in text
     assert "limits unknown: p99 unknown, only a run tells. It was not run." in text
     assert "Mixes, 3 of 343" in text
-    assert "0 ms, because no earlier run of this pipeline on this machine is ok" in text
+    assert "between programs" not in text, "an earlier version did not say what it promised of it"
+    known = budget("mean", replace(forecast(CHOICES[0]), parts_ms={"wm": 100.0}))
+    assert "between programs a frame takes an unknown time, promised as 0" in " ".join(page((), known).split())
+
+
+def test_a_promise_is_shown_with_its_interval_and_with_the_mixes_that_may_be_as_fast() -> None:
+    first, *others = (
+        replace(forecast(choice, ms), interval=(ms / 1.1, ms * 1.1), parts_ms={BETWEEN: 7.0})
+        for choice, ms in zip(CHOICES, (100.0, 109.0, 112.0), strict=True)
+    )
+    text = " ".join(page((), budget("mean", first, *others)).split())
+    assert "100.00 [90.91, 110.00] ms a frame" in text
+    assert "It was not run. 1 other mix may be as fast." in text
+    assert "between programs a frame takes 7.000 ms in the first mix" in text
+
+
+@pytest.mark.parametrize(
+    ("limit", "word"), [("115ms", "met"), ("105ms", "unclear"), ("95ms", "unclear"), ("90ms", "not met")]
+)
+def test_a_limit_within_the_interval_is_unclear(limit: str, word: str) -> None:
+    promised = replace(forecast(CHOICES[0]), interval=(100 / 1.1, 110.0))
+    assert check_forecast(promised, budget(f"mean<={limit}"))[0].word == word
+    fps = f"fps>={1000 / float(limit.removesuffix('ms')):.6f}"
+    assert check_forecast(promised, budget(fps))[0].word == word
+
+
+def test_of_two_that_hold_the_one_with_the_better_promise_before_it_ran_is_shipped() -> None:
+    first, second = run(budget("mean"))
+    promised = [
+        replace(forecast(CHOICES[0], 102.0), anchored=True),
+        replace(forecast(CHOICES[1], 101.0), anchored=True),
+    ]
+    entries = [
+        replace(entry, record=replace(entry.record, forecast=each))
+        for entry, each in zip((first, second), promised, strict=True)
+    ]
+    assert shipped(entries).id == "id-1"  # type: ignore[union-attr]
+    assert shipped([first, second]).id == "id-0"  # type: ignore[union-attr]
 
 
 def test_where_none_meets_the_limits_the_fastest_are_shown_with_what_they_miss() -> None:

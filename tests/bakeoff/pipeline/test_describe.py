@@ -73,7 +73,7 @@ def test_what_a_worker_refuses_is_one_error(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_of_owl_imports_no_torch(tmp_path: Path) -> None:
-    command = [sys.executable, "-X", "importtime", "-m", "bakeoff", "pipeline", "owl", "--preset", "tiny", "--dry-run"]
+    command = [sys.executable, "-X", "importtime", "-m", "bakeoff", "pipeline", "owl:tiny", "--dry-run"]
     folders = {f"BAKEOFF_{name}": str(tmp_path / name) for name in ("CACHE", "RUNS", "LOCKS")}
     done = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, **folders}, capture_output=True, text=True, check=False

@@ -39,7 +39,7 @@ class TestMixes:
         assert mixes(plan(tmp_path)) == ["small:tiny/wm=eager/fp32,image=eager/fp32@cpu"]
 
     def test_a_slot_that_is_not_named_is_eager_fp32(self, tmp_path: Path) -> None:
-        made = plan(tmp_path, "image=inductor[freezing]/bf16", options=("steps=3",))
+        made = plan(tmp_path, "image=inductor[freezing]/bf16", options={"steps": "3"})
         assert mixes(made) == ["small:tiny[steps=3]/wm=eager/fp32,image=inductor[freezing]/bf16@cpu"]
         assert made.mixes[0].role == ""
         assert made.loop.calls()["wm", "world"] == 3
@@ -51,7 +51,7 @@ class TestMixes:
         assert (made.subject.device, made.loop.options) == ("cpu", {"steps": 4})
 
     def test_options_that_are_defaults_are_not_part_of_the_name(self, tmp_path: Path) -> None:
-        made = plan(tmp_path, "wm=inductor[mode=default]/fp32", options=("steps=2",))
+        made = plan(tmp_path, "wm=inductor[mode=default]/fp32", options={"steps": "2"})
         assert mixes(made) == ["small:tiny/wm=inductor/fp32,image=eager/fp32@cpu"]
 
     def test_the_same_mix_is_run_once(self, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ class TestMixes:
         assert first.subject_id == second.subject_id
         assert first.mixes[0].config_id != second.mixes[0].config_id
         assert first.subject_id != plan(tmp_path, "eager", input_seed=1).subject_id
-        assert first.subject_id != plan(tmp_path, "eager", options=("steps=1",)).subject_id
+        assert first.subject_id != plan(tmp_path, "eager", options={"steps": "1"}).subject_id
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,9 @@ class TestMixes:
         ({"pipeline": "nope"}, "unknown-name", "no pipeline 'nope'"),
         ({"preset": "spin"}, "bad-option", "small:spin calls no program"),
         ({**OWL, "preset": "huge"}, "unknown-name", "pipeline owl has no preset 'huge'; it has 1b, 200m, tiny"),
-        ({**OWL, "options": ("stops=1",)}, "bad-option", "owl has no option 'stops'; did you mean steps"),
-        ({**OWL, "options": ("steps=many",)}, "bad-option", "steps must be an integer"),
-        ({**OWL, "options": ("noise_prev=1",)}, "bad-option", "noise_prev is 1.0; it must be at least 0"),
-        ({"options": ("steps=1", "steps=2")}, "bad-option", "--option steps is given twice"),
-        ({"options": ("=1",)}, "bad-option", "--option '=1': give it as in steps=10"),
+        ({**OWL, "options": {"stops": "1"}}, "bad-option", "owl has no option 'stops'; did you mean steps"),
+        ({**OWL, "options": {"steps": "many"}}, "bad-option", "steps must be an integer"),
+        ({**OWL, "options": {"noise_prev": "1"}}, "bad-option", "noise_prev is 1.0; it must be at least 0"),
         ({"units": 0}, "bad-option", "--units 0: give 1 to 100000"),
         ({"units": 100_001}, "bad-option", "--units 100001: give 1 to 100000"),
         ({"minutes": 0.0}, "bad-option", "--minutes 0: give more than 0"),
@@ -105,8 +103,8 @@ class TestMixes:
         ({"mixes": ("wm=inductor[speed=11]/fp32",)}, "bad-option", "speed"),
         ({"mixes": ("other:tiny/wm=eager/fp32@cpu",)}, "bad-variant", "is a mix of other, not of small"),
         ({"mixes": (WHOLE, WHOLE.replace("steps=4", "steps=5"))}, "not-comparable", "do not compute the same"),
-        ({"mixes": (WHOLE,), "options": ("steps=3",)}, "bad-option", "has its own; leave one out"),
-        ({"mixes": (WHOLE,), "preset": "huge"}, "bad-option", "--preset huge: the mix says tiny"),
+        ({"mixes": (WHOLE,), "options": {"steps": "3"}}, "bad-option", "has its own; leave one out"),
+        ({"mixes": (WHOLE,), "preset": "huge"}, "bad-option", "preset huge: the mix says tiny"),
         ({"mixes": ("best",)}, "no-record", "run: bakeoff sweep toy --preset tiny --workload world"),
     ],
 )
@@ -133,13 +131,13 @@ def test_a_dry_run_says_what_is_known_and_what_is_guessed(tmp_path: Path) -> Non
     found = estimate(made, tmp_path / "runs")
     eager, missing = found["mixes"]
     assert (eager["calls"], eager["parts"]) == ({"wm.world": 2, "image.picture": 1}, {})
-    assert (eager["predicted_unit_ms"], eager["seconds_from"]) == (None, "guess")
+    assert (eager["promised_ms"], eager["seconds_from"]) == (None, "guess")
     assert eager["memory_bytes"] > 1 << 30
     assert missing["precheck"].startswith("unavailable: image: unavailable: ")
     assert (missing["seconds"], found["seconds"]) == (0.0, eager["seconds"])
     text = terminal.render(of_pipeline(found))
     assert "eager: small:tiny/wm=eager/fp32,image=eager/fp32@cpu" in text
-    assert "by its parts unknown" in text
+    assert "promised unknown" in text
     assert missing["precheck"] in text
 
 

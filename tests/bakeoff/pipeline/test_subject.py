@@ -2,6 +2,7 @@
 
 import pytest
 
+from bakeoff.mix import parse_subject
 from bakeoff.models import resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_modules
@@ -9,7 +10,7 @@ from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.pipelines.single import single
 from bakeoff.pipeline.request import PipelineRequest, subject_of
 
-STEP = PipelineRequest("call-wm", "200m", options=("workload=step",))
+STEP = PipelineRequest("call-wm", "200m", options={"workload": "step"})
 
 
 @pytest.mark.parametrize(
@@ -36,8 +37,26 @@ def test_what_the_subject_says_is_not_said_otherwise() -> None:
     with pytest.raises(BakeoffError, match=r"wm:tiny\.step --mix wm=int8.+inductor/fp32") as refused:
         subject_of(PipelineRequest("wm:tiny.step/int8[mode=dynamic]+inductor/fp32@cpu"))
     assert refused.value.code == "bad-variant"
-    with pytest.raises(BakeoffError, match="--preset"):
+    with pytest.raises(BakeoffError, match="preset 200m: the subject says tiny"):
         subject_of(PipelineRequest("wm:tiny.step", "200m"))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("owl", ("owl", "", {})),
+        ("owl:tiny", ("owl", "tiny", {})),
+        ("owl[steps=10,fast]", ("owl", "", {"steps": "10", "fast": True})),
+        ("owl:200m[steps=10]", ("owl", "200m", {"steps": "10"})),
+        ("wm:200m.step", ("wm:200m.step", "", {})),
+        ("a[b]/mine.py:Loop", ("a[b]/mine.py:Loop", "", {})),
+        ("mine.py:Loop:large[steps=3]", ("mine.py:Loop", "large", {"steps": "3"})),
+        ("loops:Small", ("loops:Small", "", {})),
+        ("my.loops:Small:large", ("my.loops:Small", "large", {})),
+    ],
+)
+def test_a_name_may_have_a_preset_and_options(text: str, found: tuple[str, str, dict[str, object]]) -> None:
+    assert parse_subject(text) == found
 
 
 def tiny_call(component: str, **options: str) -> Loop:

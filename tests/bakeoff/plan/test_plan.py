@@ -69,23 +69,16 @@ def planned(**asked: Any) -> list[str]:
     return variants(make_plan(Request(**{"component": "toy", "backends": TWO, **asked})))
 
 
+ON_CPU = (
+    "eager", "cudagraph", "inductor", "inductor[freezing]", "aoti", "tensorrt", "tensorrt-aot", "openvino",
+    "onnxruntime", "int8+inductor", "modelopt+tensorrt-aot[cudagraphs]",
+)  # fmt: skip
 BF16_ON_CUDA = (
-    "eager",
-    "eager[channels_last]",
-    "cudagraph",
-    "cudagraph[channels_last]",
-    "inductor[freezing]",
-    "inductor[mode=reduce-overhead,freezing]",
-    "inductor[mode=max-autotune-no-cudagraphs,freezing]",
-    "aoti",
-    "aoti[freezing]",
-    "tensorrt",
-    "tensorrt-aot",
-    "tensorrt-aot[cudagraphs]",
-    "int8+inductor[mode=reduce-overhead]",
-    "fp8[kind=per-row]+inductor[mode=reduce-overhead]",
-    "modelopt+tensorrt-aot[cudagraphs]",
-)
+    "eager", "eager[channels_last]", "cudagraph", "cudagraph[channels_last]", "inductor[freezing]",
+    "inductor[mode=reduce-overhead,freezing]", "inductor[mode=max-autotune-no-cudagraphs,freezing]", "aoti",
+    "aoti[freezing]", "tensorrt", "tensorrt-aot", "tensorrt-aot[cudagraphs]", "int8+inductor[mode=reduce-overhead]",
+    "fp8[kind=per-row]+inductor[mode=reduce-overhead]", "modelopt+tensorrt-aot[cudagraphs]",
+)  # fmt: skip
 QUICK_ON_CUDA = ("eager", "cudagraph", "inductor[mode=reduce-overhead,freezing]", "tensorrt-aot")
 
 
@@ -93,42 +86,14 @@ QUICK_ON_CUDA = ("eager", "cudagraph", "inductor[mode=reduce-overhead,freezing]"
 class TestDefaults:
     def test_cpu_without_bf16(self) -> None:
         """What is meant for bf16 is taken in fp32 where the CPU would only emulate bf16."""
-        assert planned(backends=()) == [
-            f"toy:tiny.world/{backend}/fp32@cpu"
-            for backend in (
-                "eager",
-                "cudagraph",
-                "inductor",
-                "inductor[freezing]",
-                "aoti",
-                "tensorrt",
-                "tensorrt-aot",
-                "openvino",
-                "onnxruntime",
-                "int8+inductor",
-                "modelopt+tensorrt-aot[cudagraphs]",
-            )
-        ]
+        assert planned(backends=()) == [f"toy:tiny.world/{backend}/fp32@cpu" for backend in ON_CPU]
 
     def test_cpu_with_bf16(self, pretend: Pretend) -> None:
+        """All but ONNX Runtime, which has no kernels for it."""
         pretend(AMX_HOST)
         assert planned(backends=()) == [
             *(f"toy:tiny.world/{backend}/fp32@cpu" for backend in ("eager", "onnxruntime")),
-            *(
-                f"toy:tiny.world/{backend}/bf16@cpu"
-                for backend in (
-                    "eager",
-                    "cudagraph",
-                    "inductor",
-                    "inductor[freezing]",
-                    "aoti",
-                    "tensorrt",
-                    "tensorrt-aot",
-                    "openvino",
-                    "int8+inductor",
-                    "modelopt+tensorrt-aot[cudagraphs]",
-                )
-            ),
+            *(f"toy:tiny.world/{backend}/bf16@cpu" for backend in ON_CPU if backend != "onnxruntime"),
         ]
 
     def test_cuda(self, pretend: Pretend) -> None:
@@ -237,15 +202,6 @@ class TestNarrowing:
             "toy:tiny.world/eager/fp32@cpu",
         ]
 
-    def test_a_choice_may_be_for_some_components_alone(self) -> None:
-        def taken(component: str) -> bool:
-            names = planned(component=component, suite="full", backends=())
-            return any("int8-static+inductor[freezing]/fp32" in name for name in names)
-
-        assert taken("image")
-        assert taken("matrix-vae")
-        assert not taken("wm")
-
     def test_dtype(self) -> None:
         assert planned(dtypes=("bf16", "fp32"), backends=("eager",)) == [
             "toy:tiny.world/eager/bf16@cpu",
@@ -327,11 +283,6 @@ class TestFullSuite:
         pretend(GPU_HOST)
         dtypes = [parse_variant(name).dtype for name in planned(suite="full", workloads=("world",))]
         assert list(dict.fromkeys(dtypes)) == ["fp32", "tf32", "bf16", "fp16"]
-
-    @pytest.mark.parametrize("component", component_names())
-    def test_never_takes_a_larger_preset(self, component: str) -> None:
-        full = make_plan(Request(component, suite="full"))
-        assert {entry.variant.preset for entry in full.rows} == {resolve_component(component).default_preset["cpu"]}
 
 
 @pytest.mark.usefixtures("cpu")
@@ -557,25 +508,16 @@ class TestRefused:
             ({"component": "nosuch"}, "no component 'nosuch'; known: wm"),
             ({"component": "wm:1b"}, "no component 'wm:1b'; for a preset of wm give --preset 1b"),
             ({"component": "toy:tiny"}, "no component 'toy:tiny'; for a preset of toy give --preset tiny"),
-            ({"presets": ("huge",)}, "toy has no preset 'huge'; it has tiny, small"),
-            ({"workloads": ("dance",)}, "toy has no workload 'dance'"),
-            ({"backends": ("gcc",)}, "no backend 'gcc'; known: eager"),
             ({"backends": ("eager+",)}, "no backend ''"),
             ({"backends": ("inductor]",)}, r"no backend 'inductor\]'"),
-            ({"backends": ("inductor[freezing",)}, "bracket is not closed"),
             ({"backends": ("inductor[freezing]]",)}, r"inductor has no option 'freezing\]'"),
             ({"backends": ("../x:B",)}, r"no backend '\.\./x:B'"),
-            ({"dtypes": ("fp8",)}, "no dtype 'fp8'; known: fp32, tf32, bf16, fp16"),
             ({"device": "tpu"}, "no device 'tpu'; did you mean cpu; known: cpu, cuda"),
-            ({"device": "cuda"}, "--device cuda"),
-            ({"batches": (0,)}, "--batch 0: a batch is at least 1"),
             ({"batches": (-3,)}, "--batch -3"),
-            ({"threads": -1}, "--threads -1"),
             ({"threads": 4096}, "--threads 4096: give 0 for all cores, or 1 to 1024"),
             ({"builds": 0}, "--builds 0: give 1 to 20"),
             ({"builds": 21}, "--builds 21: give 1 to 20"),
             ({"builds": -1}, "--builds -1: give 1 to 20"),
-            ({"checkpoint": "/no/such/file.pt"}, "--checkpoint /no/such/file.pt: No such file or directory"),
             ({"checkpoint": "/"}, "--checkpoint /: not a file"),
         ],
     )

@@ -370,20 +370,6 @@ class TestDryRun:
             [True, True, False], [True, True, True],
         ]  # fmt: skip
 
-    @pytest.mark.parametrize(
-        ("backends", "final_s", "ending"),
-        [
-            (("eager", "inductor[]"), 60.0, "by estimate, 1 final included"),
-            (("eager", "inductor[]"), 0.0, "by estimate"),
-            (("eager",), 60.0, "by estimate"),
-        ],
-    )
-    def test_says_finals_only_where_there_are_some(
-        self, backends: tuple[str, ...], final_s: float, ending: str
-    ) -> None:
-        asked = Request("toy", backends=backends, dtypes=("fp32",), device="cpu", final_s=final_s)
-        assert plan_page.size(estimate(make_plan(asked), history())).endswith(ending)
-
     def test_a_time_limit_is_no_part_of_the_plan(self) -> None:
         asked = Request("toy", backends=("eager",), device="cpu")
         assert make_plan(replace(asked, time_limit_s=60)).key == make_plan(asked).key

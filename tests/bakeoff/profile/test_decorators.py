@@ -114,32 +114,6 @@ def test_a_coroutine_counts_until_it_returns(profiler: Profiler, clock: Clock) -
     assert own_times(record_of(made)) == {(): 0, ("encode",): 5, ("encode", "inner"): 1}
 
 
-def test_coroutines_that_run_in_turns_keep_to_their_own_parents(profiler: Profiler, clock: Clock) -> None:
-    @phase("inner")
-    async def inner() -> None:
-        clock.ns += 1
-        await asyncio.sleep(0)
-
-    @phase("a")
-    async def a() -> None:
-        await asyncio.sleep(0)
-        await inner()
-
-    @phase("b")
-    async def b() -> None:
-        await asyncio.sleep(0)
-        await inner()
-
-    async def both() -> None:
-        await asyncio.gather(a(), b())
-
-    with opened(profiler) as made:
-        asyncio.run(both())
-    record = record_of(made)
-    assert set(own_times(record)) == {(), ("a",), ("b",), ("a", "inner"), ("b", "inner")}
-    assert sum(own_times(record).values()) == record.ns
-
-
 def test_of_a_generator_only_the_time_inside_counts(profiler: Profiler, clock: Clock) -> None:
     @phase("produce")
     def produce() -> Generator[int, str, str]:

@@ -204,17 +204,6 @@ class TestText:
         assert session.record.status == "ok"
         check_files(tmp_path / "out", session.record)
 
-    @pytest.mark.parametrize("kind", LETTERS)
-    def test_as_a_tag(self, kind: str, settings: Settings, tmp_path: Path) -> None:
-        tags = {LETTERS[kind]: LETTERS[kind]}
-        if kind in ("long", "half a pair", "bytes"):
-            assert refusal(lambda: Profiler(settings).session("tags", tags=tags)) == "bad-option"
-            return
-        with Profiler(settings).session("tags", tags=tags) as session:
-            pass
-        assert session.record.tags == tags
-        check_files(tmp_path / "out", session.record)
-
     @pytest.mark.parametrize("text", LETTERS.values(), ids=LETTERS)
     def test_as_the_message_of_an_exception(self, text: str, settings: Settings, tmp_path: Path) -> None:
         session: Any = None
@@ -262,18 +251,6 @@ class TestValues:
         assert session.record.status == "ok"
         check_files(tmp_path / "out", session.record)
 
-    def test_a_value_that_was_left_out_is_said(self, settings: Settings) -> None:
-        with Profiler(settings).session("said") as session:
-            session.event("event", value=Hostile())
-            session.sample("sample", math.nan)
-        record = session.record
-        assert any(event.failed for event in record.events) or record.findings
-        assert not any(math.isnan(point.mean) for series in record.series for point in series.points)
-
-    @pytest.mark.parametrize("tags", [5, "text", [("a", 1)], {1: 2}, {str(place): 0 for place in range(10_000)}])
-    def test_tags_that_are_none(self, tags: Any, settings: Settings) -> None:
-        assert refusal(lambda: Profiler(settings).session("tags", tags=tags)) == "bad-option"
-
 
 class TestAmounts:
     """Names, events and series without end: memory and record stay bounded, and what was left out is counted."""
@@ -294,32 +271,6 @@ class TestAmounts:
         check_files(tmp_path / "out", record)
         (path,) = (tmp_path / "out").glob("*.session.json")
         assert path.stat().st_size < 4 * 2**20
-
-    def test_deep_nesting(self, settings: Settings, tmp_path: Path) -> None:
-        """Ranges within ranges, as many as Python lets a function call itself."""
-
-        def nest(depth: int) -> None:
-            if depth:
-                with session.stage(f"level {depth}"):
-                    nest(depth - 1)
-
-        with Profiler(settings).session("deep") as session:
-            nest(400)
-        assert session.record.status == "ok"
-        check_files(tmp_path / "out", session.record)
-
-    def test_ranges_that_are_closed_in_the_wrong_order(self, settings: Settings, tmp_path: Path) -> None:
-        with Profiler(settings).session("order") as session:
-            one, two = session.stage("one"), session.stage("two")
-            one.__enter__()
-            two.__enter__()
-            one.__exit__(None, None, None)
-            two.__exit__(None, None, None)
-            session.stage("never closed").__enter__()
-            session.unit(frames=1).__enter__()
-        assert session.record.status == "ok"
-        check_files(tmp_path / "out", session.record)
-        assert min(each.own_ns for each in session.record.ranges) >= 0
 
 
 def record_a_session(settings: Settings) -> Any:
@@ -423,29 +374,6 @@ def test_a_disk_that_takes_the_record_alone(
     assert [name for name in kept if name.endswith(".session.json")]
     assert {path.name for path in session.files} == set(kept)
     assert "cannot be written" in capsys.readouterr().err
-
-
-def test_a_small_tmpfs(settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A disk that is really full, where one can be mounted."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(folder)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
-    try:
-        (folder / "filler").write_bytes(b"x" * 12_000)
-        session = record_a_session(replace(settings, output_dir=str(folder), generate_final_report=True))
-        assert not [path for path in session.files if path.suffix == ".html"]
-        for name in files_of(folder):
-            if name.endswith(".json"):
-                valid_json((folder / name).read_bytes())
-        assert not [name for name in files_of(folder) if name.endswith((".tmp", ".html"))]
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-    assert session.record.units[0].frames == 12
-    assert "No space left on device" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("failing", range(1, 7))

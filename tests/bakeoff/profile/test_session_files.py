@@ -217,6 +217,8 @@ class TestReports:
         )
         subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
         assert {name.partition(".")[2] for name in names(tmp_path)} == {"session.json", "report.json", "html"}
+        (path,) = tmp_path.glob("*.session.json")
+        assert read_session(path).status == "interrupted"
 
     @pytest.mark.parametrize("error", [ZeroDivisionError("division\nby zero"), MemoryError()])
     def test_whatever_is_raised_is_one_line(

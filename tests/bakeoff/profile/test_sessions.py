@@ -221,24 +221,10 @@ def test_a_profiler_that_is_off_records_and_writes_nothing(tmp_path: Path) -> No
     assert not (tmp_path / "none").exists()
 
 
-def test_no_session_has_the_methods_of_a_session() -> None:
-    from bakeoff.profile import NoSession, Session
-
-    for name in ("stage", "unit", "phase", "step", "collective", "event", "parameters", "sample", "log"):
-        assert callable(getattr(Session, name))
-        assert callable(getattr(NoSession, name))
-
-
 @pytest.mark.parametrize("name", ["", None, 5])
 def test_a_session_needs_a_name(name: Any, tmp_path: Path) -> None:
     with pytest.raises(BakeoffError, match="name of a session"):
         make_profiler(tmp_path).session(name)
-
-
-@pytest.mark.parametrize("tags", [{"a": [1]}, {"a": float("nan")}, {5: "a"}, {"a": "x" * 5_000}])
-def test_tags_that_cannot_be_kept_are_refused_when_the_session_is_asked_for(tags: Any, tmp_path: Path) -> None:
-    with pytest.raises(BakeoffError, match="tag"):
-        make_profiler(tmp_path).session("t2v", tags)
 
 
 @pytest.mark.parametrize(("device", "parallelism"), [("gpu", "model"), ("cuda:x", "model"), ("", "pipeline")])
@@ -416,19 +402,6 @@ def test_a_display_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
     assert codes(record_of(session)) == ["live-failed"]
 
 
-def test_a_record_that_cannot_be_written_is_told_and_still_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    with opened(make_profiler(tmp_path / "file" / "folder")) as session:
-        pass
-    assert record_of(session).status == "ok"
-    assert session.files == ()
-    start, end = capsys.readouterr().err.splitlines()
-    assert start.startswith("bakeoff: session 'test' will have no files: ")
-    assert end.startswith("bakeoff: session 'test' could not be written: ")
-
-
 def test_that_a_folder_cannot_be_written_is_told_before_the_session_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -447,19 +420,6 @@ def test_a_folder_that_can_be_written_has_nothing_in_it_before_the_end(
     with opened(make_profiler(tmp_path / "a" / "b")):
         assert list((tmp_path / "a" / "b").iterdir()) == []
     assert capsys.readouterr().err == ""
-
-
-def test_a_session_that_nobody_ends_is_written_when_the_process_ends(tmp_path: Path) -> None:
-    script = (
-        "import sys; from bakeoff.profile import Profiler, Settings; "
-        "keys = ['gpu_memory', 'gpu_utilization', 'gpu_temperature', 'gpu_power', 'cpu_usage', 'system_memory']; "
-        "settings = Settings(enabled=True, output_dir=sys.argv[1], generate_final_report=False, "
-        "**{f'monitor_{key}': False for key in keys}); "
-        "session = Profiler(settings).session('forgotten').__enter__(); session.event('x')"
-    )
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
-    (path,) = tmp_path.iterdir()
-    assert json.loads(path.read_bytes())["status"] == "interrupted"
 
 
 @pytest.mark.parametrize("with_session", [False, True])

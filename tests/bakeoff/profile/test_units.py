@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 from recording import MS, Clock, codes, make_profiler, opened, own_times, range_at, record_of
 
@@ -266,18 +265,6 @@ def test_2000_units_take_no_more_memory_than_400(tmp_path: Path) -> None:
     assert sum(own_times(record).values()) == record.ns
     names = ["unit", "phase.denoise", "phase.decode", "queue"]
     assert [(each.name, each.count) for each in record.series] == [(name, 2_000) for name in names]
-
-
-def test_the_record_of_10000_units_has_less_than_4_mib(tmp_path: Path) -> None:
-    clock = Clock()
-    with opened(make_profiler(tmp_path, clock)) as session:
-        for _ in range(10_000):
-            with session.unit(frames=3):
-                for place in range(6):
-                    with session.phase(f"phase_{place}"), session.step(place):
-                        clock.ns += 1_234_567
-    assert len(msgspec.json.encode(record_of(session))) < 4 << 20
-    assert session.files[0].stat().st_size < 4 << 20
 
 
 def test_steps_without_an_index_are_counted_within_the_range_that_they_are_in(tmp_path: Path) -> None:

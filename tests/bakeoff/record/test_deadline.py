@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import pytest
+from answers import present
 from pipeline_records import measured, pipeline_record, units
 
 from bakeoff.record.account import account
@@ -96,8 +97,7 @@ def test_percentiles_of_random_times_are_the_least_times_that_enough_units_do_no
 @pytest.mark.parametrize(("name", "fewest"), [("median", 1), ("p90", 10), ("p99", 100), ("p99.9", 1000)])
 def test_a_percentile_takes_so_many_units_that_it_is_not_the_slowest_one(name: str, fewest: int) -> None:
     times = [*range(1, fewest), 10**6]
-    found = percentile(times, name)
-    assert found is not None
+    found = present(percentile(times, name))
     assert found[0] == (fewest - 1 or 10**6)
     if fewest > 1:
         assert percentile(times[1:], name) is None
@@ -107,8 +107,7 @@ def test_a_percentile_takes_so_many_units_that_it_is_not_the_slowest_one(name: s
 def test_intervals_of_percentiles_hold_the_true_value_in_19_of_20_runs(name: str) -> None:
     draw, held = random.Random(6), 0
     for _ in range(400):
-        found = percentile([draw.randrange(10**6) for _ in range(1500)], name)
-        assert found is not None
+        found = present(percentile([draw.randrange(10**6) for _ in range(1500)], name))
         low, high = found[1] or 0, 10**6 if found[2] is None else found[2]
         held += low <= PERCENTILES[name][0] * 10**6 <= high
     assert held >= 0.92 * 400
@@ -116,8 +115,7 @@ def test_intervals_of_percentiles_hold_the_true_value_in_19_of_20_runs(name: str
 
 def test_droop_compares_the_last_minute_with_the_second() -> None:
     times = [2000.0] * 30 + [1000.0] * 60 + [1500.0] * 40 + [1100.0] * 60
-    found = droop(view(times).units)
-    assert found is not None
+    found = present(droop(view(times).units))
     assert found[:2] == (pytest.approx(1.1), pytest.approx(1.1))
     assert droop(view([1000.0] * 179).units) is None, "less than three minutes"
     assert droop(view([20_000.0] * 30).units) is None, "three units a minute"
@@ -126,9 +124,7 @@ def test_droop_compares_the_last_minute_with_the_second() -> None:
 def test_units_that_keep_up_from_the_start_on_do_not_if_their_last_third_does_not() -> None:
     def of(*times_ms: float, fps: float = 25.0) -> Figures:
         made = units([{"denoise": ms} for ms in times_ms], ["steady"] * len(times_ms))
-        found = figures(pipeline_record(made=measured(units=made), sustained=replace(HOW, fps=fps)))
-        assert found is not None
-        return found
+        return present(figures(pipeline_record(made=measured(units=made), sustained=replace(HOW, fps=fps))))
 
     slower = [of(20.0, 20.0, 20.0, 20.0, 50.0, 50.0, fps=fps) for fps in (20.0, 25.0)]
     assert (round(slower[0].made_fps, 2), slower[0].last_third_fps) == (33.33, 20.0)
@@ -162,8 +158,7 @@ def test_a_saturating_run_lies_end_to_end_from_the_first_steady_unit_with_openin
     found = stamps(sustained())
     assert [stamp.ns / MS for stamp in found] == [40, 30, 90, 60, 40]
     assert [stamp.submit_ns / MS for stamp in found] == [0, 40, 75, 165, 225]
-    made = figures(sustained())
-    assert made is not None
+    made = present(figures(sustained()))
     assert (made.units, made.left_out, made.ns, made.slowest_ns) == (5, 2, 265 * MS, 90 * MS)
     assert made.made_fps == pytest.approx(5 / 0.265), "with the opening of the second session"
     assert made.last_third_fps == 25.0, "of the two last units: the opening is in neither, the slower one is left out"
@@ -181,8 +176,7 @@ def test_a_run_that_was_not_sustained_or_never_steady_has_no_units_here() -> Non
 
 def test_the_account_of_folded_units_is_that_of_each_unit() -> None:
     record = sustained()
-    each = record.measurement.units
-    assert each is not None
+    each = present(record.measurement.units)
     spans = (1, 1, 2, 1, 1, 1)
     starts = [0, *accumulate(spans)]
 

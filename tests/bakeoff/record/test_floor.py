@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from answers import present
 from ceilings import CEILINGS, MIB
 from records import GPU_HOST, clock, measurement, record
 
@@ -27,8 +28,7 @@ def test_traffic_bounds_by_hand() -> None:
 
 
 def test_compute_bounds_what_fits_a_cache() -> None:
-    found = floor(bounded([50.0], minimum_bytes=MIB))
-    assert found is not None
+    found = present(floor(bounded([50.0], minimum_bytes=MIB)))
     assert (found.bound, found.ms) == ("compute", pytest.approx(20.0))
     assert found.traffic_ms == pytest.approx(MIB / 90e9 * 1e3)
 
@@ -57,8 +57,7 @@ def test_no_floor_without_its_facts(changes: dict[str, Any]) -> None:
 def test_times_below_seven_tenths_of_a_measured_floor_are_rejected() -> None:
     bound_ms = 600 * MIB / 15e9 * 1e3
     assert below_floor(bounded([0.71 * bound_ms])) is None
-    reason = below_floor(bounded([0.69 * bound_ms]))
-    assert reason is not None
+    reason = present(below_floor(bounded([0.69 * bound_ms])))
     assert all(fact in reason for fact in ("0.7", "measured", "traffic"))
 
 
@@ -85,8 +84,7 @@ def test_a_datasheet_bounds_known_gpus() -> None:
     assert (half.source, half.traffic_ms) == ("datasheet", pytest.approx(1.0))
     assert half.ms == pytest.approx(1e12 / 989.5e12 * 1e3)
     assert (full.bound, full.ms) == ("compute", pytest.approx(1e12 / 67e12 * 1e3))
-    reason = below_floor(on_gpu("NVIDIA H200", [0.9], "bf16"))
-    assert reason is not None
+    reason = present(below_floor(on_gpu("NVIDIA H200", [0.9], "bf16")))
     assert all(fact in reason for fact in ("datasheet", "traffic"))
     assert below_floor(on_gpu("NVIDIA H200", [1.1], "bf16")) is None
 
@@ -98,8 +96,7 @@ def gpu_of(samples_ms: list[float], dtype: str = "fp32", **work: Any) -> Record:
 def test_a_boost_clock_above_the_datasheets_is_believed() -> None:
     """A TFLOP in bf16 takes 1.0106 ms at 1830 MHz, and 0.934 ms at the highest clock, 1980 MHz."""
     assert below_floor(gpu_of([0.934], "bf16")) is None
-    reason = below_floor(gpu_of([0.9], "bf16"))
-    assert reason is not None
+    reason = present(below_floor(gpu_of([0.9], "bf16")))
     assert "0.9096 ms, 0.9 of the floor by datasheet compute" in reason
 
 
@@ -107,8 +104,7 @@ def test_convolutions_may_be_computed_with_a_quarter_of_the_multiplications() ->
     """A TFLOP in fp32 takes 14.93 ms; if all of it is in 3x3 convolutions Winograd's F(4x4, 3x3) takes 3.73 ms."""
     assert below_floor(gpu_of([3.8])) is not None, "a matrix product has no such algorithm that libraries use"
     assert below_floor(gpu_of([3.8], convolution_flops=10**12)) is None
-    reason = below_floor(gpu_of([3.3], convolution_flops=10**12))
-    assert reason is not None
+    reason = present(below_floor(gpu_of([3.3], convolution_flops=10**12)))
     assert "allowing for fast convolution" in reason
     half = gpu_of([8.0], convolution_flops=10**12 // 2)
     assert below_floor(half) is not None, "half of the work at a quarter: 9.33 ms, 8.40 at the highest clock"
@@ -118,8 +114,7 @@ def test_convolutions_may_be_computed_with_a_quarter_of_the_multiplications() ->
 def test_traffic_has_no_fast_algorithm() -> None:
     """4.8 GB take 1 ms on an H200, however they are used; a measured floor by compute allows for convolutions too."""
     fast = replace(on_gpu("NVIDIA H200", [0.99], "bf16"), convolution_flops=10**12)
-    reason = below_floor(fast)
-    assert reason is not None
+    reason = present(below_floor(fast))
     assert "less than 1.0000 ms, the floor by datasheet traffic" in reason
     assert below_floor(bounded([6.0], minimum_bytes=MIB)) is not None
     assert below_floor(bounded([6.0], minimum_bytes=MIB, convolution_flops=3 * 10**9)) is None

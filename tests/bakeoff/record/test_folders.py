@@ -4,12 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from disk import files
 from records import GPU_HOST, HOST, record
 
 from bakeoff.machine import host, identity
 from bakeoff.machine.identity import Machine, machine_class, same_machine
-from bakeoff.record.codec import encode
 from bakeoff.record.schema import SCHEMA, Comparison, Record
 from bakeoff.record.store import load_all, of_one_host, publish, save, supersede
 from bakeoff.report.pages import files as pages
@@ -137,10 +135,3 @@ class TestIdentity:
         newer = replace(GPU_HOST, gpus=({**GPU_HOST.gpus[0], "driver": "600.1"},))
         assert machine_class(newer, "cuda") != gpu
         assert machine_class(newer, "cpu") == machine_class(GPU_HOST, "cpu")
-
-
-def test_files_keep_their_bytes(tmp_path: Path) -> None:
-    made = at(1, MINE)
-    name = save(tmp_path, made)
-    assert (tmp_path / MINE.folder / "records" / f"{name}.json").read_bytes() == encode(made)
-    assert len(files(tmp_path)) == 1

@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pipeline_records import BEST, EAGER, measured, pipeline_record, programs, run_of_two, scaled, units
+from pipeline_records import BEST, measured, pipeline_record, promise, run_of_two, scaled, units
 
 from bakeoff.record.account import account_lines, shares, steady
 from bakeoff.record.codec import decode, encode
+from bakeoff.record.forecast import BETWEEN, DOCUMENTED_SPREAD, explained, forecast_error, shown_spread
 from bakeoff.record.frames import before_after, figures, nearest_rank
 from bakeoff.record.pipeline import PipelineRecord, UnitKind, Units
-from bakeoff.record.prediction import BETWEEN, prediction
-from bakeoff.record.store import load_all
+from bakeoff.record.store import StoredPipeline, load_all
 
 RUNS = Path(__file__).parents[3] / "runs" / "published"
 
@@ -100,7 +100,7 @@ class TestSteadyUnits:
         record = of_units(units([{"denoise": 900.0}], ["opening"]))
         assert figures(record) is None
         assert account_lines(record) == ()
-        assert prediction(record) is None
+        assert (forecast_error(record), explained(record)) == (None, None)
 
 
 class TestAccount:
@@ -144,30 +144,36 @@ class TestAccount:
                 assert (min(found) >= 0, sum(found)) == (True, wall_ns), (entry.id, place)
 
 
-class TestPrediction:
-    def test_a_unit_from_its_parts(self) -> None:
-        found = prediction(of_units(units(scaled(1.0, 1))))
-        assert found is not None
-        assert found.predicted_ms == pytest.approx(81)
-        assert found.unit_ms == pytest.approx(100)
-        assert found.error == pytest.approx(100 / 81 - 1)
-        assert found.differences_ms == {"wm": pytest.approx(6), "image": pytest.approx(3), BETWEEN: pytest.approx(10)}
-        assert found.explained_by == BETWEEN
+class TestPromises:
+    def test_a_run_is_held_against_its_promise(self) -> None:
+        record = of_units(units(scaled(1.0, 1)))
+        assert forecast_error(record) == pytest.approx(100 / 81 - 1)
+        assert explained(record) == (BETWEEN, pytest.approx(10), pytest.approx(19))
 
-    def test_a_program_without_a_part_is_named(self) -> None:
-        made = replace(measured(), programs=(*programs(EAGER)[:1], *programs(EAGER, part="")[1:]))
-        found = prediction(pipeline_record(made=made))
-        assert found is not None
-        assert (found.predicted_ms, found.frames_per_s, found.error, found.explained_by) == (None, None, None, "")
-        assert found.missing == ("image.decode",)
+    def test_nothing_is_explained_where_parts_or_all_promises_lack(self) -> None:
+        record = of_units(units(scaled(1.0, 1)))
+        assert explained(replace(record, forecast=replace(promise(), parts_ms={}))) is None
+        assert forecast_error(replace(record, forecast=None)) is None
 
-    def test_programs_that_a_steady_unit_does_not_call_are_not_predicted(self) -> None:
-        first, second = programs(EAGER)
-        opening = replace(first, variant=replace(first.variant, workload="prime"), part="", part_median_ns=0)
-        found = prediction(pipeline_record(made=replace(measured(), programs=(opening, first, second))))
-        assert found is not None
-        assert found.missing == ()
-        assert found.predicted_ms == pytest.approx(81)
+    def test_the_spread_is_that_of_promises_here_and_documented_where_these_are_few(self) -> None:
+        def runs(*factors: float) -> list[StoredPipeline]:
+            promised = replace(promise(), ms=100.0)
+            made = (of_units(units(scaled(factor, 1)), forecast=promised) for factor in factors)
+            return [StoredPipeline(str(place), record) for place, record in enumerate(made)]
+
+        assert shown_spread(runs(*[1.1] * 7)) == DOCUMENTED_SPREAD
+        assert shown_spread(runs(*[1.1, 1 / 1.1] * 4)) == pytest.approx(1.1**2 - 1)
+        assert shown_spread(runs(*[1.0] * 8)) == pytest.approx(0)
+        known = runs(*[1.1] * 8)
+        assert shown_spread(known, anchored=True) == DOCUMENTED_SPREAD
+        timed_again = [
+            replace(each, record=replace(each.record, forecast=replace(promise(), anchored=True))) for each in known
+        ]
+        assert shown_spread(timed_again) == DOCUMENTED_SPREAD
+        before = [
+            replace(each, record=replace(each.record, forecast=replace(promise(), interval=None))) for each in known
+        ]
+        assert shown_spread(before) == DOCUMENTED_SPREAD, "promises of an earlier version, by medians"
 
 
 class TestBeforeAfter:

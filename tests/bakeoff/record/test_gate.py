@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answers import present
 from records import record
 
 from bakeoff.models.errors import BakeoffError
@@ -72,14 +73,13 @@ def test_the_pairs_that_would_decide_are_told_and_do() -> None:
     first = pairs_needed(same, 1, 0.1)
     assert LOOKS[-1] < first < MOST_PAIRS == pairs_needed([1.0, -1.0] * 3, 1, 0.02)
     assert pairs_needed(same, 1, 0.2) < first < pairs_needed(same, 8, 0.1)
-    noisy = change_of_pairs(same, [0.15, -0.15] * 5 + [0.0], 1, 0.1)
-    assert noisy is not None
+    noisy = present(change_of_pairs(same, [0.15, -0.15] * 5 + [0.0], 1, 0.1))
     assert (noisy.word, noisy.pairs) == ("undecided", LOOKS[-1])
-    enough = change_of_pairs(same, ([0.15, -0.15] * MOST_PAIRS)[: noisy.pairs + noisy.more + 2], 1, 0.1)
-    assert enough is not None
+    enough = present(change_of_pairs(same, ([0.15, -0.15] * MOST_PAIRS)[: noisy.pairs + noisy.more + 2], 1, 0.1))
     assert enough.word == "no change shown"
-    fewer = change_of_pairs(same, ([0.15, -0.15] * MOST_PAIRS)[: (noisy.pairs + noisy.more) // 2 * 2 - 4], 1, 0.1)
-    assert fewer is not None
+    fewer = present(
+        change_of_pairs(same, ([0.15, -0.15] * MOST_PAIRS)[: (noisy.pairs + noisy.more) // 2 * 2 - 4], 1, 0.1)
+    )
     assert fewer.word == "undecided"
 
 
@@ -91,8 +91,7 @@ def test_the_size_grows_with_the_spread_and_the_rows_and_has_a_least() -> None:
 def test_pairs_are_taken_until_they_decide() -> None:
     same = [0.01, -0.01, 0.01, -0.01, 0.01]
     assert change_of_pairs(same, [0.2] * (LOOKS[0] - 1), 1, 0.1) is None
-    slower = change_of_pairs(same, [0.2] * LOOKS[0], 1, 0.1)
-    assert slower is not None
+    slower = present(change_of_pairs(same, [0.2] * LOOKS[0], 1, 0.1))
     assert (slower.word, slower.pairs, slower.more) == ("slower", LOOKS[0], 0)
     assert 1.1 < slower.low < slower.ratio < slower.high
     wide = [0.3, -0.15] * 6
@@ -119,8 +118,7 @@ def test_an_interval_that_reaches_the_size_is_never_unchanged() -> None:
     random = np.random.default_rng(1)
     for _ in range(300):
         same = list(random.normal(0, 0.15, SAME_PAIRS))
-        found = change_of_pairs(same, list(random.normal(np.log(1.2), 0.15, LOOKS[-1])), 2, 0.1)
-        assert found is not None
+        found = present(change_of_pairs(same, list(random.normal(np.log(1.2), 0.15, LOOKS[-1])), 2, 0.1))
         assert (found.word == "no change shown") == (found.high < 1.1)
         assert (found.word == "slower") == (found.low > 1)
 

@@ -102,10 +102,6 @@ def test_video_fps(frames: int, calls: int | None, fps: float | None) -> None:
     assert made.video_fps == (None if fps is None else pytest.approx(fps))
 
 
-def test_video_fps_without_samples() -> None:
-    assert record(status="oom").video_fps is None
-
-
 def test_shown_faster_needs_intervals_apart() -> None:
     slow, fast = (
         record(samples_ms=[10 + 0.1 * i for i in range(20)]),

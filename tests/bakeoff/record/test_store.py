@@ -177,25 +177,6 @@ class TestSupersede:
         assert (folder(tmp_path) / f"{bad}.json").read_bytes() == encode(at(1))
         assert find(tmp_path, bad).id == bad
 
-    @pytest.mark.parametrize("reason", ["", " ", "\n\t"])
-    def test_needs_a_reason(self, tmp_path: Path, reason: str) -> None:
-        bad = save(tmp_path, at(1))
-        with pytest.raises(BakeoffError, match="--reason") as error:
-            supersede(tmp_path, bad, reason)
-        assert error.value.code == "bad-option"
-        assert len(load_all(tmp_path).current) == 1
-
-    def test_needs_a_record_of_that_folder(self, tmp_path: Path) -> None:
-        elsewhere = save(tmp_path / "other", at(1))
-        for asked, named in (
-            (str(folder(tmp_path / "other") / f"{elsewhere}.json"), "--runs"),
-            (elsewhere, "not exist"),
-        ):
-            with pytest.raises(BakeoffError, match=named) as error:
-                supersede(tmp_path / "mine", asked, "bad")
-            assert error.value.code == "no-record"
-        assert not (tmp_path / "mine").exists()
-
     def test_superseding_a_missing_record_changes_nothing(self, tmp_path: Path) -> None:
         gone = Supersede(SCHEMA, now(), "20250101T000000Z_gone_0123456789ab", "bad")
         with pytest.raises(BakeoffError) as error:

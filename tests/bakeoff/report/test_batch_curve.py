@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from few_records import stored
 from records import clock, measurement, record
 
 from bakeoff.machine.identity import Machine
@@ -27,10 +28,6 @@ def at(batch: int, rate: float, backend: str = "eager", **changes: object) -> Re
 def oom(batch: int, backend: str = "eager") -> Record:
     text = "needs an estimated 9000 MiB, 8000 MiB are free; not started"
     return record(backend, status="oom", reason=text, batch=batch, machine=HERE)
-
-
-def stored(*records: Record) -> tuple[Stored, ...]:
-    return tuple(Stored(f"id-{index}", entry) for index, entry in enumerate(records))
 
 
 ROWS = stored(

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 from comparisons import final
-from few_records import history_text
+from few_records import history_text, stored
 from pages import html_text, results_text, tables_text
 from pipeline_records import EAGER, measured, pipeline_record, programs
 from records import measurement, record
 
 from bakeoff.record.schema import BuildCost, Record
-from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline
-from bakeoff.report.columns import COLUMNS, build_seconds, cells, table_rows
+from bakeoff.record.store import Records, StoredComparison, StoredPipeline
+from bakeoff.report.columns import COLUMNS, build_seconds, table_rows
 from bakeoff.report.notes import overlapped_text
 from bakeoff.report.pages import mix
 from bakeoff.report.pages import record as one
@@ -23,10 +23,6 @@ BESIDE = BuildCost("cold", None, cpu_s=71.04, overlapped=True, warm_cpu_s=9.11)
 
 def built(cost: BuildCost, backend: str = "inductor") -> Record:
     return record(backend, made=replace(measurement([5.0 + 0.1 * index for index in range(20)]), build=cost))
-
-
-def stored(*rows: Record) -> tuple[Stored, ...]:
-    return tuple(Stored(f"id-{index}", row) for index, row in enumerate(rows))
 
 
 @pytest.mark.parametrize(
@@ -75,11 +71,6 @@ def test_one_record_states_cpu_seconds() -> None:
     (alone,), (beside,) = stored(built(replace(ALONE, cpu_s=20.0))), stored(built(BESIDE))
     assert "build: 12.2 s\nwarm: 3.5 s\ncpu: 20.0 s\n" in terminal.render(one.document(alone))
     assert "cpu: 71.0 s\noverlapped: yes\nwarm cpu: 9.1 s\n" in terminal.render(one.document(beside))
-
-
-def test_a_row_of_a_table_shows_it() -> None:
-    (row,) = table_rows(stored(built(BESIDE)))
-    assert cells(("build",), row) == ["71.0 cpu/9.1 cpu"]
 
 
 @pytest.mark.parametrize(

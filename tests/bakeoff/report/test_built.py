@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from answers import as_text
 from ceilings import CEILINGS
-from few_records import THREE, at, stored
+from few_records import THREE, at, records_of, stored
 from pages import PAGES, tables_text
-from records import bakeoff, measurement
+from records import measurement
 from rich.console import Console
 
 from bakeoff.cli.progress import TerminalProgress, standings
@@ -20,12 +20,10 @@ from bakeoff.cli.sweep import exit_code, print_done
 from bakeoff.record.finalists import objective_of
 from bakeoff.record.floor import floors
 from bakeoff.record.objective import Objective
-from bakeoff.record.schema import MEASURED, NEVER_RUN, BuildCost, ProofRecord, Record, Source
-from bakeoff.record.store import Records, save
+from bakeoff.record.schema import BuildCost, ProofRecord, Record, Source
 from bakeoff.report import exports, notes, selection
-from bakeoff.report.document import Document, headings_of
+from bakeoff.report.document import Document
 from bakeoff.report.groups import baselines, stale_reasons, tables
-from bakeoff.report.pages import record as page_of_record
 from bakeoff.report.pages import sweep
 from bakeoff.report.pages.batch_curve import batch_curves
 from bakeoff.report.recommendation import decision, deployment, how_to_decide
@@ -66,14 +64,6 @@ def at_80_columns(*rows: Any, **given: Any) -> str:
     return terminal.render(Document("", sweep.newest_tables(rows, **given)), 80)
 
 
-def records_of(*rows: Record) -> Records:
-    return Records(stored(*rows), (), (), ())
-
-
-def test_it_is_neither_measured_nor_kept_from_running() -> None:
-    assert "built" not in (*MEASURED, *NEVER_RUN)
-
-
 def test_a_sweep_that_only_built_says_for_what_and_how_to_export_one() -> None:
     found = at_80_columns(*ALONE)
     assert TABLE in found
@@ -83,11 +73,6 @@ def test_a_sweep_that_only_built_says_for_what_and_how_to_export_one() -> None:
     assert command == "bakeoff export 'toy:tiny.world/tensorrt-rtx/fp16@cpu' --for sm89"
     for wrong in ("no row is ok", "compare", "Deploy", "selftest", "Stale", "status"):
         assert wrong not in found
-
-
-def test_all_columns_are_there_where_they_fit() -> None:
-    line = next(line for line in tables_text(ALONE).splitlines() if line.startswith("tensorrt-rtx"))
-    assert " ".join(line.split()) == "tensorrt-rtx fp16 sm89 3 584 of 587 2 Resize, 1 NonZero 231.0 412 11,264"
 
 
 @pytest.mark.parametrize("outside", [{"NonZero": 1}, {f"Operator{number}": number + 1 for number in range(9)}])
@@ -153,11 +138,6 @@ def test_tables_of_them_do_not_count_among_those_that_lack_a_final() -> None:
     assert how_to_decide(tables(ALONE), ()) == ()
 
 
-def test_several_sets_of_inputs_are_told_apart() -> None:
-    rows = stored(built(1), built(2, input_seed=7))
-    assert [table.title.rpartition(", ")[2] for table in tables(rows)] == ["input seed 0", "input seed 7"]
-
-
 def test_no_floor_of_this_machine_and_no_curve_is_theirs() -> None:
     assert floors(built(1, minimum_bytes=1 << 30), CEILINGS) == ()
     assert batch_curves(stored(built(1), built(2, batch=4))) == []
@@ -203,14 +183,6 @@ def test_the_history_has_a_line_on_a_sweep_that_only_built() -> None:
     line = next(line for line in PAGES["history"](records_of(*BUILT)).splitlines() if line.startswith("- 2026"))
     assert line.endswith("built for sm89, sm120")
     assert "built for" not in PAGES["history"](records_of(*THREE, *BUILT))
-
-
-def test_no_colour_says_that_it_failed() -> None:
-    assert sweep.tone_of("built") == "good"
-    page = page_of_record.document(ALONE[0])
-    (status,) = [item for block in page.blocks for item in getattr(block, "items", ()) if item.label == "status"]
-    assert (status.text, status.tone) == ("built", "good")
-    assert deployment(ALONE)[0].tone == "good"  # type: ignore[union-attr]
 
 
 def test_data_of_the_rows_has_what_was_built() -> None:
@@ -261,25 +233,3 @@ def test_a_sweep_that_only_built_succeeded(strict: bool, capsys: pytest.CaptureF
     found = capsys.readouterr().out
     assert "2 of 2 variants recorded" in found
     assert "Built for sm89, sm120 " in found
-
-
-def test_commands_show_them(tmp_path: Path) -> None:
-    for row in BUILT:
-        save(tmp_path / "runs", row)
-    ran = bakeoff("table", "--runs", "runs", "--machine", "all", cwd=tmp_path)
-    assert (ran.code, "Built for other GPUs" in ran.out) == (0, True)
-    ran = bakeoff("table", "--runs", "runs", "--machine", "all", "--json", cwd=tmp_path)
-    assert [row["status"] for row in json.loads(ran.out)["rows"]] == ["built", "built"]
-    ran = bakeoff("show", "toy:tiny.world", "--runs", "runs", cwd=tmp_path)
-    assert (ran.code, "status: built" in ran.out) == (0, True), ran.err
-    ran = bakeoff("history", "--runs", "runs", cwd=tmp_path)
-    assert ran.code == 0, ran.err
-    ran = bakeoff("history", "--check", "--runs", "runs", cwd=tmp_path)
-    assert ran.code == 0, ran.err
-
-
-def test_headings_do_not_share_a_name_with_other_columns() -> None:
-    (alone,) = [made for made in sweep.newest_tables(ALONE) if hasattr(made, "blocks")]
-    (timed,) = [made for made in sweep.newest_tables(stored(*THREE)) if hasattr(made, "blocks")]
-    ours, theirs = ({each.text for each in headings_of([made]) if each.leaves} for made in (alone, timed))
-    assert ours & theirs <= {"record"}

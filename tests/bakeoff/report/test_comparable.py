@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ceilings import CEILINGS, MIB
 from comparisons import final
-from few_records import history_text
+from few_records import history_text, stored
 from pages import PAGES, tables_text
 from records import GPU_HOST, HOST, record
 
@@ -18,7 +18,7 @@ from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import Machine, machine_class
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import SCHEMA, BackendSource, CeilingsRecord, Record, SelftestStamp, Source
-from bakeoff.record.store import Records, Stored, StoredComparison, load_all, save
+from bakeoff.record.store import Records, StoredComparison, load_all, save
 from bakeoff.report.columns import COLUMNS, table_rows
 from bakeoff.report.groups import USUAL, baselines, current, drift, newest, stale_reasons, tables
 from bakeoff.report.notes import spread_lines
@@ -43,10 +43,6 @@ def made(
     source = Source(component, (BackendSource(name, name, f"{name}.py", backend_hash),), instrument)
     facts = {"source": source, "machine": HERE, "versions": TORCH, "sweep": f"sweep-{minute}", **changes}
     return record(backend, [median_ms] * 12, created=f"2026-01-02T03:{minute:02}:00.000000Z", **facts)
-
-
-def stored(*records: Record) -> tuple[Stored, ...]:
-    return tuple(Stored(f"id-{index}", entry) for index, entry in enumerate(records))
 
 
 OTHERS: dict[str, dict[str, Any]] = {

@@ -6,18 +6,16 @@ import pytest
 from answers import as_text
 from few_records import PAGES, TEN, at, history_text, ms, rows_by_link, stored, texts
 from pages import tables_text
-from records import GPU_HOST, record
+from records import record
 
 from bakeoff.machine.identity import Machine
 from bakeoff.record.comparable import subject_key
 from bakeoff.record.store import Records, load_all
 from bakeoff.report.columns import COLUMNS
-from bakeoff.report.groups import baselines, groups, newest, speedup, title
+from bakeoff.report.groups import baselines, groups, newest, speedup
 from bakeoff.report.notes import spread_lines
-from bakeoff.report.pages import record as one
 from bakeoff.report.pages import sweep
 from bakeoff.report.recommendation import deployment
-from bakeoff.report.render import terminal
 
 
 class TestGroups:
@@ -41,14 +39,6 @@ class TestGroups:
         """In memory a config holds tuples, from a file lists."""
         fresh, read = record(config={"sizes": (1, 2)}), record(config={"sizes": [1, 2]})
         assert subject_key(fresh) == subject_key(read)
-
-    def test_titles_name_the_subject_and_the_machine(self) -> None:
-        assert title(record()) == (
-            "toy:tiny.world (toy), batch 1, Test CPU, 4 cores, 4 threads, random weights, seed 0"
-        )
-        variant = replace(record().variant, device="cuda")
-        made = record(checkpoint="ema.pt", label="", batch=2, host=GPU_HOST, variant=variant)
-        assert title(made) == "toy:tiny.world, batch 2, Test GPU, 4 threads, ema.pt"
 
     def test_newest_of_each_variant(self) -> None:
         old, new = at(1, "eager", ms(10.0)), at(9, "eager", ms(20.0))
@@ -105,10 +95,6 @@ class TestSeveralBuilds:
         every = stored(*(entry for entry in self.BUILDS if entry.build_number == 1))
         text = tables_text(newest(every), (), every)
         assert "inductor fp32 in 3 processes: medians 3.950 to 7.950 ms, 67.2% apart\n" in text
-
-    def test_one_record_shows_its_build_number(self) -> None:
-        lines = terminal.render(one.document(stored(*self.BUILDS)[5])).splitlines()
-        assert {"process: 3", "build number: 2"} <= {*lines}
 
     def test_records_without_a_build_number_are_of_the_first_build(self) -> None:
         assert {entry.record.build_number for entry in load_all(PAGES).current} == {1}

@@ -105,13 +105,6 @@ def test_remarks_of_a_mix_have_it() -> None:
     assert text.replace("'", "&#39;") in html_text(Records((), (), (), pipelines=kept))
 
 
-def test_names_of_series_are_escaped() -> None:
-    odd = Monitored((series("<script>x</script>\x1b[2J", "W", [1.0]),))
-    shown = html_text(Records((Stored("id-0", record("eager", [5.0, 6.0, 7.0], monitored=odd)),), (), ()))
-    assert "<script>x" not in shown
-    assert "\x1b" not in terminal.render(record_text.document(Stored("id-0", record(monitored=odd))))
-
-
 def test_records_of_before_are_read() -> None:
     for made in (record("eager", [5.0, 6.0, 7.0]), pipeline_record(made=measured())):
         raw = msgspec.json.decode(encode(made))

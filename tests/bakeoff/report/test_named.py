@@ -153,12 +153,11 @@ def test_each_command_takes_a_title(tmp_path: Path) -> None:
         ran = bakeoff(*command, cwd=tmp_path)
         assert (ran.code, ran.err) == (0, ""), command
     assert bakeoff("show", "unet.py:model", cwd=tmp_path).out.startswith(f"{UNET.variant}\n{title}\n")
-    assert "unet.decoder:py.call" in bakeoff("compare", title, "unet.decoder", cwd=tmp_path).out
-    for command in (("table", "une"), ("show", "une"), ("compare", "une")):
+    assert "unet.decoder:py.call" in bakeoff("explain", title, "unet.decoder", cwd=tmp_path).out
+    for command in (("table", "une"), ("show", "une"), ("explain", "une", title)):
         ran = bakeoff(*command, cwd=tmp_path)
         assert ran.code == 2
         assert "nothing is called 'une'; did you mean unet; the records hold unet, unet.decoder" in ran.err
-    assert "unet has no final" in bakeoff("compare", "unet", cwd=tmp_path).err
     assert "'unet.py' is the name of 2 tables" in bakeoff("show", "unet.py", cwd=tmp_path).err
 
 

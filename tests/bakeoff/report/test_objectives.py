@@ -1,12 +1,10 @@
 """What a table recommends where its sweep had an objective."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from answers import as_text
-from comparisons import final
-from few_records import history_text
+from comparisons import final, said
+from few_records import history_text, stored
 from pages import html_text, results_text, tables_text
 from records import clock, measurement, record
 
@@ -14,11 +12,10 @@ from bakeoff.machine.identity import Machine
 from bakeoff.record.finalists import LimitCheck
 from bakeoff.record.finding import new_finding
 from bakeoff.record.objective import OF_BUDGET, Objective, parse_objective
-from bakeoff.record.schema import Comparison, Record
+from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.pages import comparison, sweep
 from bakeoff.report.pages import record as one
-from bakeoff.report.recommendation import deployment
 from bakeoff.report.render import terminal
 from bakeoff.report.wording import items_per_s, limit_text
 
@@ -31,18 +28,6 @@ def around(ms: float) -> list[float]:
 def made(backend: str, ms: float, objective: str = "latency", throughput_ms: float = 0.0, **changes: object) -> Record:
     report = measurement(around(ms), throughput=clock(around(throughput_ms or ms)))
     return record(backend, made=report, objective=parse_objective(objective), **changes)
-
-
-def stored(*records: Record) -> tuple[Stored, ...]:
-    return tuple(Stored(f"id-{index}", entry) for index, entry in enumerate(records))
-
-
-def kept(*comparisons: Comparison) -> list[StoredComparison]:
-    return [StoredComparison(f"final-{index}", entry) for index, entry in enumerate(comparisons)]
-
-
-def said(rows: Sequence[Record], *comparisons: Comparison) -> str:
-    return as_text(deployment(stored(*rows), kept(*comparisons)))
 
 
 def three(objective: str) -> list[Record]:

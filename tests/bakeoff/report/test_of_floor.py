@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from ceilings import CEILINGS
 from few_records import history_text
+from few_records import records_of as stored
 from pages import html_text, results_text, tables_text
 from records import measurement, record
 
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Records, Stored
 from bakeoff.report.pages import record as text_of_record
 from bakeoff.report.pages import sweep
 from bakeoff.report.render import terminal
@@ -21,10 +21,6 @@ MEANS = "!: above 100 %, the ceilings are too low there and the floor is none"
 def bounded(backend: str, first_ms: float, second: int = 1) -> Record:
     created = f"2026-01-02T03:04:0{second}.000000Z"
     return record(backend, [first_ms] * 20, ceilings=CEILINGS, minimum_bytes=1 << 20, created=created)
-
-
-def stored(*made: Record) -> Records:
-    return Records(tuple(Stored(f"id-{place}", entry) for place, entry in enumerate(made)), (), ())
 
 
 PAGES = {

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from few_records import history_text
+from few_records import records_of as stored
 from pages import html_text, results_text, tables_text
 from records import measurement, record
 
 from bakeoff.record.schema import InputCopy, Measurement, Record, Samples
-from bakeoff.record.store import Records, Stored, load_all, save
+from bakeoff.record.store import Records, load_all, save
 from bakeoff.report.pages import record as text_of_record
 from bakeoff.report.pages import sweep
 from bakeoff.report.render import terminal
@@ -25,10 +26,6 @@ def replaying() -> tuple[Record, ...]:
     reduced = record("inductor[reduce]", made=measurement(MS, input_copy=COPIED))
     made = (record("eager", MS), graph, reduced)
     return tuple(replace(entry, created=f"2026-01-02T03:04:0{place}.000000Z") for place, entry in enumerate(made))
-
-
-def stored(*made: Record) -> Records:
-    return Records(tuple(Stored(f"id-{place}", entry) for place, entry in enumerate(made)), (), ())
 
 
 def pages(records: Records) -> dict[str, str]:

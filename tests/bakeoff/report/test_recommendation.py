@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from answers import as_text
-from comparisons import final
+from comparisons import final, kept, said
+from few_records import ms, stored
 from pages import tables_text
 from records import clock, measurement, record
 
@@ -15,34 +16,16 @@ from bakeoff.machine.identity import Machine
 from bakeoff.record.finalists import finalists
 from bakeoff.record.finding import Finding
 from bakeoff.record.objective import Goal, Objective
-from bakeoff.record.schema import Comparison, Record, Source
-from bakeoff.record.store import Stored, StoredComparison
+from bakeoff.record.schema import Record, Source
+from bakeoff.record.store import Stored
 from bakeoff.record.verdict import decide
 from bakeoff.report.columns import cells, table_rows
 from bakeoff.report.groups import USUAL, drift
 from bakeoff.report.recommendation import decision, deployment
 from bakeoff.report.wording import sure_text
 
-
-def ms(first: float) -> list[float]:
-    """Twenty samples 0.1 ms apart: the median is 0.95 above the first, its interval reaches from 0.5 to 1.4 above."""
-    return [first + 0.1 * index for index in range(20)]
-
-
 EAGER, SLOW, FAST = record("eager", ms(10.0)), record("inductor", ms(5.0)), record("inductor[freezing]", ms(2.0))
 QUANTISED = record("int8", ms(1.0), quantisation="dynamic")
-
-
-def stored(*records: Record) -> tuple[Stored, ...]:
-    return tuple(Stored(f"id-{index}", entry) for index, entry in enumerate(records))
-
-
-def kept(*comparisons: Comparison) -> list[StoredComparison]:
-    return [StoredComparison(f"final-{index}", entry) for index, entry in enumerate(comparisons)]
-
-
-def said(rows: Sequence[Record], *comparisons: Comparison) -> str:
-    return as_text(deployment(stored(*rows), kept(*comparisons)))
 
 
 def deployed(text: str) -> list[str]:
@@ -275,9 +258,9 @@ def test_is_the_first_line_of_each_table() -> None:
 def test_tables_without_a_final_get_one_command_for_all() -> None:
     both = stored(EAGER, SLOW, *(replace(made, batch=2) for made in (EAGER, SLOW)))
     assert "--undecided" not in tables_text(both[:2])
-    lines = tables_text(both, name="toy", runs="--runs here").splitlines()
-    assert [line.endswith("@cpu' --runs here") for line in lines if "bakeoff compare '" in line] == [True]
-    place = lines.index("bakeoff compare --undecided toy --runs here")
+    lines = tables_text(both, name="toy").splitlines()
+    assert [line.endswith("@cpu'") for line in lines if "bakeoff compare '" in line] == [True]
+    place = lines.index("bakeoff compare --undecided toy")
     assert lines[place - 2] == "2 of 2 tables have no final between their two best rows. To run them all:"
     assert "--undecided" not in tables_text(both, kept(final(EAGER, SLOW)))
 

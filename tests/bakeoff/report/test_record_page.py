@@ -11,7 +11,7 @@ from records import measurement, record
 
 from bakeoff.process.jobs import TraceResult
 from bakeoff.record.policy import Policy
-from bakeoff.record.schema import KernelTime, Memory, ProofRecord, Record, TraceRecord
+from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
 from bakeoff.record.store import Records, Stored, load_all
 from bakeoff.report.groups import name_of
 from bakeoff.report.pages import record as one
@@ -62,11 +62,6 @@ class TestOneRecord:
         for entry in load_all(runs).current:
             lines = terminal.render(one.document(entry), 80).splitlines()
             assert max(map(len, (line for line in lines if "  " in line.strip()))) <= 80
-
-    def test_small_weights_have_a_size(self) -> None:
-        memory = Memory(weights_bytes=1_181_072, io_bytes=70_000)
-        lines = shown(Stored("id", record(made=measurement(TEN, memory=memory)))).splitlines()
-        assert {"weights: 1.1 MiB", "io: 68 KiB"} <= {*lines}
 
     @pytest.mark.parametrize("status", ["unavailable", "crashed", "build_failed"])
     def test_of_a_row_without_numbers(self, status: str) -> None:
@@ -154,10 +149,6 @@ class TestProof:
         made = record("inductor", made=measurement(TEN, proof=ProofRecord(trace=trace)))
         assert "nvjet   100%" in shown(Stored("id", made))
         assert one.longest_kernels(made, 1) == ((kernel, "100%"),)
-
-    def test_a_trace_of_no_time_is_shown(self) -> None:
-        proof = ProofRecord(trace=TraceRecord((), 0, 0, 0, 0))
-        assert "total: 0 ms" in shown(Stored("id", record("inductor", made=measurement(TEN, proof=proof))))
 
     @pytest.mark.parametrize(
         ("quantisation", "name"),

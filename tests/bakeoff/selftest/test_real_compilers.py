@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lab import FAST, Swept, check_sweep, sweep
+from lab import FAST, Swept, check_sweep, outcome, sweep
 
 from bakeoff.backends.compilers import missing_cpp_compiler
 from bakeoff.plan.request import Request
@@ -36,8 +36,9 @@ def test_a_compiler_that_works_is_ok(compiled: Swept, number: int) -> None:
     if record.status == "unavailable":
         pytest.skip(record.measurement.reason)
     made = record.measurement
-    assert (made.status, made.reason) == ("ok", "")
-    assert {finding.code for finding in made.findings} <= {"busy-host", "warm-up", "left-to-aten"}
+    assert outcome(record) == "ok", made.reason
+    busy = {"busy-host", "warm-up", "contention", "drift", "bimodal"}
+    assert {finding.code for finding in made.findings} <= {"left-to-aten", *busy}
     assert made.proof is not None
     assert made.proof.facts["elementwise_dispatched"] == 0
     assert made.proof.facts["elementwise_dispatched_by_eager"] == 5

@@ -1,5 +1,6 @@
 """Live variants in interleaved blocks: what is kept, what is refused, and that nobody is left."""
 
+import json
 import random
 import re
 from collections import Counter
@@ -104,10 +105,11 @@ def test_it_is_stored_beside_the_records_and_found_again(kept: tuple[StoredCompa
     records = load_all(runs)
     assert (records.current, records.problems) == ((), ())
     assert [entry.id for entry in records.comparisons] == [found.id]
-    again = find(runs, found.id.rpartition("_")[2], kinds=(Comparison,))
+    again = find(runs, found.id.rpartition("_")[2])
     assert decide(again.record) == decide(found.record)
-    with pytest.raises(BakeoffError, match="bakeoff compare"):
-        find(runs, found.id)
+    shown = CliRunner().invoke(app, ["--runs", str(runs), "show", found.id, "--json"])
+    assert json.loads(shown.stdout)["verdict"]["word"] == decide(found.record).word
+    assert found.id in CliRunner().invoke(app, ["--runs", str(runs), "show", found.id]).stdout
 
 
 class Side(nullcontext[None]):
@@ -336,7 +338,7 @@ def test_differences_are_facts_and_not_figures(kept: tuple[StoredComparison, Rec
 def test_records_side_by_side_get_no_verdict(tmp_path: Path) -> None:
     first, second = (record(name, [ms] * 20) for name, ms in (("eager", 4.0), ("inductor", 1.0)))
     ids = [save(tmp_path / "runs", made) for made in (first, second)]
-    shown = CliRunner().invoke(app, ["compare", *ids, "--runs", str(tmp_path / "runs")])
+    shown = CliRunner().invoke(app, ["--runs", str(tmp_path / "runs"), "explain", *ids])
     assert shown.exit_code == 0
     assert re.findall(r"-?[0-9.]+ ms", shown.stdout.partition("not measured")[0]) == ["4.000 ms", "1.000 ms", "-3 ms"]
     assert "not measured together" in shown.stdout
@@ -346,16 +348,16 @@ def test_records_side_by_side_get_no_verdict(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["toy:tiny.world/eager/fp32@cpu", "20260101"], "not-comparable", ""),
-        (["20260101", "20260102"], "no-record", ""),
-        (["nonsense"], "no-record", ""),
+        (["toy:tiny.world/eager/fp32@cpu", "20260101"], "bad-option", "give two variants"),
+        (["20260101", "20260102"], "bad-option", "bakeoff explain A B"),
+        (["nonsense"], "bad-option", "bakeoff show A"),
         (["toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/eager/fp32@nowhere/x@"], "bad-variant", ""),
         (["toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/eager/bf16@cpu", "--seconds", "0"], "", "--seconds 0"),
         (["toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/nobody/fp32@cpu"], "", "'nobody'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, arguments: list[str], code: str, said: str) -> None:
-    refused = CliRunner().invoke(app, ["compare", *arguments, "--runs", str(tmp_path / "runs")]).exception
+    refused = CliRunner().invoke(app, ["--runs", str(tmp_path / "runs"), "compare", *arguments]).exception
     assert isinstance(refused, BakeoffError)
     assert refused.code == code or not code
     assert said in str(refused)

@@ -50,7 +50,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("encode")
     (folder / "mine.py").write_text(SOURCE, encoding="utf-8")
     with marked_folder(folder):
-        (made,) = inspect_file(folder / "mine.py", "encode", 2, 1, 300.0, Recorder(), ("encoder",)).recorded
+        (made,) = inspect_file(folder / "mine.py", "encode", 2, 1, Recorder(), ("encoder",)).recorded
     assert made.problem == ""
     return made.folder
 

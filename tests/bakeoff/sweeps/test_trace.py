@@ -72,26 +72,6 @@ class TestShortCalls:
         of_clocks = replace(MEASURED, findings=(short_call(),))
         assert codes(with_trace(of_clocks, self.SHORT, device="cpu")) == ["short-call"]
 
-    @pytest.mark.parametrize(
-        ("total_ns", "named_ns", "graph", "device"),
-        [(200_000, 0, "aaaa", "cpu"), (400_000, 150_000, "aaaa", "cpu"), (200_000, 50_000, "bbbb", "cpu"),
-         (200_000, 50_000, "aaaa", "cuda")],
-        ids=["no kernel", "too long", "another graph", "a GPU's own time"],
-    )  # fmt: skip
-    def test_what_does_not_follow_is_told(self, total_ns: int, named_ns: int, graph: str, device: str) -> None:
-        trace = replace(TRACE, total_ns=total_ns, named_ns=named_ns, graph_hash=graph)
-        made = with_trace(MEASURED, replace(TRACED, trace=trace), device=device)
-        assert codes(made) == ["proof.incomplete"]
-
-    def test_a_complete_trace_of_a_short_call_needs_no_excuse(self) -> None:
-        trace = replace(TRACE, total_ns=200_000, named_ns=190_000)
-        assert codes(with_trace(MEASURED, replace(TRACED, trace=trace), device="cpu")) == []
-
-
-def test_a_trace_of_nothing_names_nothing() -> None:
-    trace = replace(TRACE, kernels=(), total_ns=0, named_ns=0, own_ns=0)
-    assert {"0%", "80%"} <= set(lacking(replace(TRACED, trace=trace)).split())
-
 
 @pytest.mark.parametrize(
     ("traced", "measured", "says"),

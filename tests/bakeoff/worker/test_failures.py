@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from bakeoff.models.errors import BakeoffError
-from bakeoff.models.lookup import one_line, user_error
+from bakeoff.models.lookup import user_error
 from bakeoff.worker.failures import first_line, is_out_of_memory
 
 
@@ -44,46 +43,9 @@ def test_chains_that_lead_back_end() -> None:
     assert first_line(first) == "RuntimeError: one (caused by RuntimeError: two)"
 
 
+# The first is torch/jit/_trace.py's.
+
+
 @pytest.mark.parametrize("text", ["no kernel", "could not allocate a port", "memory format is channels_last"])
 def test_other_texts(text: str) -> None:
     assert not is_out_of_memory(RuntimeError(text))
-
-
-# The first is torch/jit/_trace.py's.
-SENTENCES = {
-    "'x' is not in forward() method's arguments,\n   valid arguments name are [input]\nmore": (
-        "'x' is not in forward() method's arguments, valid arguments name are [input]"
-    ),
-    "Error(s) in loading state_dict for Net:\n\tMissing key(s).": (
-        "Error(s) in loading state_dict for Net: Missing key(s)."
-    ),
-    "\n  no kernel\nsecond line": "no kernel",
-    "it is,\nbut:": "it is, but:",
-    "": "no message",
-}
-
-
-@pytest.mark.parametrize("text", SENTENCES)
-def test_a_reason_does_not_end_within_a_sentence(text: str) -> None:
-    assert first_line(RuntimeError(text)) == f"RuntimeError: {SENTENCES[text]}"
-
-
-def test_the_last_cause_is_told_and_no_colours() -> None:
-    """As torch.onnx raises (torch/onnx/_internal/exporter/_core.py): its own text is the same for each cause."""
-    boilerplate = "Failed to convert. \x1b[96mThis is step 3/3\x1b[0m" + " of exporting" * 100
-    try:
-        try:
-            try:
-                raise KeyError("No decompositions")
-            except KeyError as error:
-                raise ValueError("at node %sort") from error
-        except ValueError as error:
-            raise RuntimeError(boilerplate) from error
-    except RuntimeError as error:
-        told, whole = first_line(error), one_line(error)
-    assert whole.startswith("Failed to convert. This is step 3/3 of")
-    assert first_line(BakeoffError("one sentence")) == "BakeoffError: one sentence"
-    assert told.startswith("RuntimeError: Failed to convert. This is step 3/3 of")
-    assert told.endswith("(caused by KeyError: 'No decompositions')")
-    assert "\x1b" not in told
-    assert len(told) <= 500

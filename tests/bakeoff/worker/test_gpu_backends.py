@@ -121,7 +121,7 @@ def test_an_exported_artifact_is_verified_in_a_fresh_process(variant: str, tmp_p
     skip_where_unavailable(variant)
     made = exported(variant, tmp_path / "artifact", tmp_path / "runs")
     assert made.manifest.variant == variant
-    again = verify(made.folder, made.manifest, False, 300.0, 0, Recorder())
+    again = verify(made.folder, made.manifest, False, Recorder())
     assert again.mismatches == ()
     assert again.checked
     assert all(one.passed for one in again.checked)

@@ -1,7 +1,5 @@
 """The guides' YAML files, their TOML twins, and `ProfilingConfig`."""
 
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -94,10 +92,3 @@ def test_a_config_refuses_wrong_values(values: dict[str, Any]) -> None:
     with pytest.raises(BakeoffError) as found:
         ProfilingConfig(**values)
     assert found.value.code == "bad-option"
-
-
-def test_importing_it_imports_nothing_large(tmp_path: Path) -> None:
-    large = ("torch", "numpy", "scipy", "vl_convert", "rich", "jinja2", "psutil", "pynvml", "yaml")
-    script = f"import sys, bakeoff.profile; print([name for name in {large} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr

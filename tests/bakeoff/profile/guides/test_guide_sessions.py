@@ -9,7 +9,7 @@ from guide_runs import config_in, events, paths, profiler_in, record_of
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.profile import InferixProfiler, Settings
-from bakeoff.profile.session import NO_SESSION, Session
+from bakeoff.profile.session import NO_SESSION
 
 
 def test_a_second_session_holds_nothing_of_the_first(profiler: InferixProfiler) -> None:
@@ -26,27 +26,6 @@ def test_a_second_session_holds_nothing_of_the_first(profiler: InferixProfiler) 
     assert paths(profiler) == {(), ("stage 1",)}
     assert not events(profiler, "event 0")
     assert [series.count for series in record.series if series.name == "block.memory"] == [1]
-
-
-def test_a_session_within_a_session_is_a_stage_of_it(profiler: InferixProfiler) -> None:
-    with profiler.session("outer"), profiler.session("inner", {"mode": "i2v"}) as session:
-        profiler.add_event("within")
-        assert isinstance(session, Session)
-        assert session.name == "outer"
-    assert record_of(profiler).name == "outer"
-    assert ("inner",) in paths(profiler)
-    assert events(profiler, "session_in_session")[0].data == {"session": "inner", "mode": "i2v"}
-    assert events(profiler, "within")
-
-
-def fail() -> None:
-    raise ValueError("no prompt")
-
-
-def test_a_session_that_fails_says_so(profiler: InferixProfiler) -> None:
-    with pytest.raises(ValueError, match="no prompt"), profiler.session("with"):
-        fail()
-    assert record_of(profiler).status == "failed: ValueError: no prompt"
 
 
 def test_what_comes_before_a_session_is_part_of_it(profiler: InferixProfiler) -> None:
@@ -77,33 +56,6 @@ def test_steps_and_blocks_outside_sessions_are_told_by_the_next(profiler: Inferi
     assert record_of(profiler).findings == ()
 
 
-def test_parameters_do_not_add_up_over_prompts(profiler: InferixProfiler) -> None:
-    """Inferix: three prompts, three times the parameters."""
-    for _ in range(3):
-        with profiler.session("prompt"):
-            profiler.record_model_parameters("wm", 1_300_000_000, "diffusion")
-    with profiler.session("last"):
-        pass
-    assert [(model.name, model.count) for model in record_of(profiler).parameters] == [("wm", 1_300_000_000)]
-    found = profiler.diffusion_analyzer.get_model_analysis()
-    assert found is not None
-    assert found["total_parameters"] == 1_300_000_000
-
-
-def test_a_peak_is_not_lost_among_many_samples(tmp_path: Path) -> None:
-    """Inferix drops the oldest samples: a peak of 9,000 becomes 1,000."""
-    profiler = profiler_in(tmp_path, max_data_points=5)
-    with profiler.session("peak"):
-        for place in range(5_000):
-            profiler.record_block_computation(place, 3, 25, 9_000 if place == 2 else 1_000)
-    (series,) = [each for each in record_of(profiler).series if each.name == "block.memory"]
-    assert (series.greatest, series.least, series.count) == (9_000, 1_000, 5_000)
-    assert len(series.points) <= 5
-    found = profiler.diffusion_analyzer.get_block_analysis()
-    assert found is not None
-    assert found["peak_memory_usage_mb"] == 9_000
-
-
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -124,28 +76,6 @@ def test_a_wrong_value_is_a_finding_and_raises_nothing(call: Any, said: str, pro
     (found,) = record_of(profiler).findings
     assert found.code == "misused"
     assert said in found.text
-
-
-class OnDevice:
-    """A timestep on a GPU: reading it would wait for the device."""
-
-    device = "cuda:0"
-    shape = ()
-    dtype = "torch.int64"
-
-    def __float__(self) -> float:
-        raise AssertionError("the device was waited for")
-
-    __index__ = __float__
-
-
-def test_a_timestep_on_a_device_is_not_waited_for(profiler: InferixProfiler) -> None:
-    timestep: Any = OnDevice()
-    with profiler.session("device"):
-        profiler.record_diffusion_step(0, timestep, 3, 5)
-    record = record_of(profiler)
-    assert [(step.index, step.timestep, step.calls) for step in record.steps] == [(0, None, 1)]
-    assert "misused" in {finding.code for finding in record.findings}
 
 
 @pytest.mark.parametrize(

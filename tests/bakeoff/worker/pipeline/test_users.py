@@ -230,6 +230,7 @@ def test_ranges_of_sessions_are_phases_and_steps_of_the_unit(tmp_path: Path) -> 
 def test_modules_are_called_in_place_beside_components_of_the_lab(tmp_path: Path) -> None:
     loop = described(BesideBuiltIn, tmp_path)
     assert loop.calls() == {("small", "call"): 1, ("lab", "stream"): 1}
+    assert loop.between_ns.keys() == {"passed", "bound"}
     assert [(slot.name, slot.users) for slot in loop.slots] == [("small", True), ("lab", False)]
     assert loop.outputs == {"x": ("small",), "video": ("lab",)}
 
@@ -331,7 +332,7 @@ def test_a_command_names_the_preset_and_the_options_that_were_changed(tmp_path: 
     loop = replace(described(Base, tmp_path), reference="mine.py:Loop")
     assert loop.typed == "mine.py:Loop"
     other = replace(loop, preset="large", changed={"steps": 3})
-    assert other.typed == "mine.py:Loop --preset large --option steps=3"
+    assert other.typed == "'mine.py:Loop:large[steps=3]'"
 
 
 def test_facts_may_depend_on_the_preset(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -56,9 +55,9 @@ def rendered(found: Records, runs: str = "") -> str:
     return html.render(results.of_everything(found, runs))
 
 
-def figures_of(*rows: Stored, every: Sequence[Stored] = ()) -> list[Figure]:
+def figures_of(*rows: Stored) -> list[Figure]:
     (table,) = tables(rows)
-    return sweep.figures(table, every or rows)
+    return sweep.figures(table)
 
 
 def hostile() -> Record:
@@ -196,12 +195,6 @@ class TestThinning:
         assert [point["error"] for point in tradeoff["data"]["values"]] == [1e-07, 1e-06]
         assert "datum.value <= 1e-07 ? 'exact'" in tradeoff["encoding"]["y"]["axis"]["labelExpr"]
         assert figures_of(Stored("c", record("aoti", status="oom"))) == []
-
-    def test_history_needs_records_of_two_sweeps(self) -> None:
-        older = Stored("a", record("eager", ms(3.0)))
-        newer = Stored("b", record("eager", ms(2.0), created="2026-03-02T03:04:05.000000Z", sweep="later"))
-        names = [figure.name for figure in figures_of(newer, every=[older, newer])]
-        assert names == ["latency", "tradeoff", "timeline", "history"]
 
 
 class TestNothingFromOutside:

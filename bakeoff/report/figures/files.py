@@ -7,10 +7,10 @@ from pathlib import Path
 from bakeoff.machine.files import digest, slug, write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.store import Records, Stored, StoredPipeline, load_all
-from bakeoff.report.figures import history, roofline, variants
+from bakeoff.report.figures import roofline, variants
 from bakeoff.report.figures.pipeline import units_figure, waterfall_figure
 from bakeoff.report.figures.vega import MARK, Figure, svg
-from bakeoff.report.groups import groups, newest, tables, title
+from bakeoff.report.groups import newest, tables, title
 from bakeoff.report.links import folders_of
 from bakeoff.report.pipelines import pipeline_tables
 from bakeoff.report.selection import shorts
@@ -69,7 +69,6 @@ def _of_component(rows: Sequence[Stored], records: Records) -> dict[str, _Panels
     return {
         "latency": [(name, variants.bars(each.rows, each.ceilings)) for name, each in found],
         "roofline": [(name, roofline.figure(each.rows, each.ceilings)) for name, each in found],
-        "history": [(title(group[0].record, machine=False), history.figure(group)) for group in groups(rows)],
     }
 
 

@@ -170,12 +170,6 @@ def lines(encoding: Spec, **mark: Any) -> Spec:
     return {"mark": {"type": "line", "strokeWidth": 1.2, **mark}, "encoding": kept}
 
 
-def intervals(x: Spec, y: Spec, look: Spec) -> Spec:
-    """Return a layer of vertical lines from the field `low` to the field `high`."""
-    ends = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "stroke": look["stroke"]}
-    return {"mark": {"type": "rule", "strokeWidth": 1.2}, "encoding": ends}
-
-
 def points(encoding: Spec, **mark: Any) -> Spec:
     """Return a layer of points, hollow where the field `fill` is 0; `mark` has further properties."""
     inside = {"field": "fill", "type": "quantitative", "scale": None}

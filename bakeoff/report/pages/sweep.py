@@ -11,7 +11,7 @@ from typing import Final
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DTYPES
 from bakeoff.models.words import counted
-from bakeoff.record.comparable import ON_ANOTHER_HOST, subject_key
+from bakeoff.record.comparable import ON_ANOTHER_HOST
 from bakeoff.record.finalists import call_ms
 from bakeoff.record.floor import is_above
 from bakeoff.record.schema import NEVER_RUN, Record, SizeResult, Status
@@ -31,7 +31,7 @@ from bakeoff.report.document import (
     blocks,
     listed,
 )
-from bakeoff.report.figures import history, roofline, variants
+from bakeoff.report.figures import roofline, variants
 from bakeoff.report.figures.vega import Figure
 from bakeoff.report.format import duration, median_and_interval, minute, shorten, size_text
 from bakeoff.report.groups import Table, name_of, own_baselines, tables
@@ -161,7 +161,7 @@ def _section(
             Text(_facts(rows or table.built), tone="faint"),
             notes,
             *stale_rows(table.stale, cited, every),
-            *(_more(table, every) if full and rows else ()),
+            *(_more(table) if full and rows else ()),
         ),
     )
 
@@ -314,7 +314,7 @@ def _facts(rows: Sequence[Stored]) -> str:
     return f"{parameters}; {work} a call at least{traffic}."
 
 
-def _more(table: Table, every: Sequence[Stored]) -> tuple[Details | Figures, ...]:
+def _more(table: Table) -> tuple[Details | Figures, ...]:
     """Return what only an HTML page has: the longest kernels, what monitors saw, and figures."""
     kernels = [Text(_kernels(entry.record), name_of(entry.record)) for entry in table.rows if _kernels(entry.record)]
     monitored = [Text(text, name_of(entry.record)) for entry in table.rows for text in sentences(entry.record)]
@@ -323,7 +323,7 @@ def _more(table: Table, every: Sequence[Stored]) -> tuple[Details | Figures, ...
         for summary, texts in (("Where a call's time goes", kernels), ("What a monitor saw", monitored))
         if (made := listed(texts)) is not None
     ]
-    drawn = figures(table, every)
+    drawn = figures(table)
     return *folded, *([Figures(tuple(drawn))] if drawn else [])
 
 
@@ -331,15 +331,13 @@ def _kernels(record: Record) -> str:
     return ", ".join(f"{shorten(kernel.name, 60)} {part}" for kernel, part in longest_kernels(record, _KERNELS))
 
 
-def figures(table: Table, every: Sequence[Stored]) -> list[Figure]:
-    """Return the figures of a table with something to show; the history uses the records of its group in `every`."""
-    ceilings, group = table.ceilings, {subject_key(row.record) for row in table.rows}
+def figures(table: Table) -> list[Figure]:
+    """Return the figures of a table with something to show."""
     made = (
-        variants.bars(table.rows, ceilings),
+        variants.bars(table.rows, table.ceilings),
         variants.tradeoff(table.rows),
         variants.timeline(table.rows),
-        roofline.figure(table.rows, ceilings),
-        history.figure([entry for entry in every if subject_key(entry.record) in group]),
+        roofline.figure(table.rows, table.ceilings),
     )
     return [figure for figure in made if figure is not None]
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -50,9 +49,9 @@ def rendered(found: Records, runs: str = "") -> str:
     return html.render(results.of_everything(found, runs))
 
 
-def figures_of(*rows: Stored, every: Sequence[Stored] = ()) -> list[Figure]:
+def figures_of(*rows: Stored) -> list[Figure]:
     (table,) = tables(rows)
-    return sweep.figures(table, every or rows)
+    return sweep.figures(table)
 
 
 def hostile() -> Record:

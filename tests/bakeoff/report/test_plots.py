@@ -21,7 +21,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.record.floor import floor
 from bakeoff.record.schema import Record, Samples
 from bakeoff.record.store import Stored, save, supersede
-from bakeoff.report.figures import files, history, variants
+from bakeoff.report.figures import files, variants
 from bakeoff.report.figures import roofline as rooflines
 from bakeoff.report.figures.roofline import roofline
 from bakeoff.report.figures.vega import MARK, Figure, colours, envelope, styles
@@ -63,7 +63,6 @@ def figure(kind: str, *made: Record) -> Figure:
         "tradeoff": lambda: variants.tradeoff(rows),
         "timeline": lambda: variants.timeline(rows),
         "roofline": lambda: rooflines.figure(rows),
-        "history": lambda: history.figure(rows),
     }
     return present(drawing[kind]())
 
@@ -169,55 +168,11 @@ class TestLatency:
 
 
 class TestOtherPlots:
-    def test_history_needs_two_sweeps(self) -> None:
-        assert not [name for name in files.render(records(SEVERAL[0])) if "/history-" in name]
-        found = figure("history", *SEVERAL)
-        points = [point for point in found.spec["data"]["values"] if point["name"] == "eager fp32"]
-        assert [(point["when"], point["ms"]) for point in points] == [
-            ("2026-01-02T03:04:00Z", 30.95), ("2026-02-02T03:05:00Z", 25.95),
-        ]  # fmt: skip
-        assert texts(drawn("history", *SEVERAL)).count("eager fp32") == 1
-        assert "aoti fp32" not in scales(found.spec, "stroke"), "it has figures in no sweep"
-
-    def test_history_of_many_sweeps_stays_readable(self) -> None:
-        rows = [
-            record("eager", ms(10.0), created=f"2026-01-{day:02}T03:04:05.000000Z", sweep=f"sweep-{day}")
-            for day in range(1, 29)
-        ]
-        dates = [text for text in texts(drawn("history", *rows)) if text.startswith("Jan ")]
-        assert 3 <= len(dates) <= 10
-
-    def test_history_marks_what_changed(self) -> None:
-        first = record("eager", ms(10.0), versions={"torch": "2.12.0", "bakeoff": "1"}, sweep="a")
-        later = {"created": "2026-02-02T03:05:00.000000Z", "sweep": "b"}
-        newer = record("eager", ms(9.0), versions={"torch": "2.13.0", "bakeoff": "2"}, **later)
-        (mark,) = figure("history", first, newer).spec["layer"][0]["data"]["values"]
-        assert (mark["when"], mark["number"]) == ("2026-02-02T03:05:00Z", 1)
-        faster = "1 faster: eager fp32 (10.95 to 9.950 ms)"
-        assert mark["what"] == f"2026-02-02 03:05: torch 2.13.0 changed; {faster}"
-        assert f"1: 2026-02-02 03:05: torch 2.13.0 changed{faster}" in texts(drawn("history", first, newer))
-        same = record("eager", ms(9.0), versions={"torch": "2.12.0", "bakeoff": "2"}, **later)
-        assert "nothing known changed" in str(figure("history", first, same).spec)
-        moved = replace(record("eager", ms(10.1), versions=first.versions, **later), host=replace(HOST, system="Other"))
-        (step,) = figure("history", first, moved).spec["layer"][0]["data"]["values"]
-        assert step["what"].endswith("operating system changed; none is faster or slower beyond its interval")
-
-    def test_history_counts_the_steps_that_it_does_not_tell(self) -> None:
-        rows = [
-            record("eager", ms(20.0 + (day % 2) * 10), created=f"2026-01-{day:02}T03:04:05.000000Z", sweep=f"{day}")
-            for day in range(1, 10)
-        ]
-        (told,) = [text for text in texts(drawn("history", *rows)) if "not listed" in text]
-        assert told.startswith("4 earlier steps not listed5: 2026-01-06")
-        assert told.endswith("8: 2026-01-09 03:04: nothing known changed1 slower: eager fp32 (20.95 to 30.95 ms)")
-
     def test_a_row_that_is_not_ranked_stretches_no_axis(self) -> None:
         slow = record("aoti", ms(900.0), "unstable", "why")
         rows = record("eager", ms(10.0)), slow, record("eager", ms(9.0), created="2026-02-02T03:05:00Z", sweep="b")
-        by_date, tradeoff = figure("history", *rows), figure("tradeoff", *rows)
-        assert by_date.spec["layer"][-1]["encoding"]["y"]["scale"]["domain"][1] < 20
+        tradeoff = figure("tradeoff", *rows)
         assert tradeoff.spec["encoding"]["x"]["scale"]["domain"][1] < 20
-        assert "edge: beyond it" in by_date.caption
         assert "edge: beyond it" in tradeoff.caption
 
     def test_roofline_has_a_roof_for_each_dtype_and_a_point_for_each_row(self) -> None:
@@ -434,11 +389,10 @@ class TestStyles:
 
     @pytest.mark.parametrize(
         ("kind", "channel"),
-        [("roofline", "shape"), ("history", "shape"), ("tradeoff", "shape"), ("timeline", "strokeDash")],
+        [("roofline", "shape"), ("tradeoff", "shape"), ("timeline", "strokeDash")],
     )
     def test_no_two_series_of_a_figure_look_alike(self, kind: str, channel: str) -> None:
-        later = tuple(replace(made, sweep="later", created=f"2027{made.created[4:]}") for made in self.TWENTY)
-        spec = figure(kind, *self.TWENTY, *(later if kind == "history" else ())).spec
+        spec = figure(kind, *self.TWENTY).spec
         colour, other = scales(spec, "stroke"), scales(spec, channel)
         assert len({(colour[name], other[name]) for name in colour}) == 20
 

@@ -112,7 +112,8 @@ def test_bytes_are_one_line_of_json_with_every_field() -> None:
 
 _DROPPED = {
     "allocated_peak_bytes", "alone_ns", "between_from", "between_ms", "build_s", "front", "high_ms", "idle",
-    "joules", "low_ms", "p99_ms", "part_median_ns", "parts_bytes", "round", "state_bytes", "tied", "weights_bytes", "widened",
+    "joules", "low_ms", "p99_ms", "part_median_ns", "parts_bytes", "round", "state_bytes", "tied", "weights_bytes",
+    "widened",
 }  # fmt: skip
 """Fields of stored pipelines that nothing reads any more."""
 

@@ -91,8 +91,8 @@ class TestLoadAll:
         found = load_all(tmp_path)
         assert [entry.id for entry in found.current] == [whole]
         names = ("device.json", "folder.json", "link.json", "pipe.json", "torn.json")
-        for name, problem in zip(names, found.problems, strict=True):
-            assert name in problem
+        assert len(found.problems) == len(names), "each bad file is told, not only the first"
+        assert all(name in problem for name, problem in zip(names, found.problems, strict=True))
         assert not [problem for problem in found.problems if "\n" in problem]
 
     def test_an_edited_or_renamed_record_is_a_problem(self, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, load_all
 from bakeoff.report.pages import files
 
+SIX = ("--dtype", "fp32,bf16", "--backends", "eager,inductor[mode=default],inductor[freezing]")
+"""Most of them built twice."""
 THREE = ("--dtype", "fp32", "--backends", "eager,inductor[mode=default],inductor[freezing]")
 TWO = ("--dtype", "fp32", "--backends", "eager,inductor[mode=default]")
 GONE_WITHIN_S = 30.0
@@ -55,12 +58,13 @@ class Place:
     """A folder with its own records, caches and temporary files, and a marker of the processes started for it."""
 
     folder: Path
-    arguments: tuple[str, ...] = TWO
+    arguments: tuple[str, ...] = SIX
+    torchless: bool = True
 
     @property
     def asked(self) -> int:
         """Number of variants of a sweep."""
-        return {THREE: 3, TWO: 2}[self.arguments]
+        return {SIX: 6, THREE: 3, TWO: 2}[self.arguments]
 
     @property
     def runs(self) -> Path:
@@ -84,6 +88,7 @@ class Place:
             "BAKEOFF_CACHE": str(self.cache),
             "TMPDIR": str(self.temporary),
             MARKER: marker,
+            **({"BAKEOFF_TEST_TORCHLESS": "1"} if self.torchless else {}),
             **environment,
         }
         with open(errors, "wb") as err, open(errors.with_suffix(".out"), "wb") as out:
@@ -161,6 +166,71 @@ def check_complete(place: Place, before: Mapping[str, bytes]) -> None:
     assert files.check(place.runs) == []
 
 
+@dataclass(frozen=True)
+class Kill:
+    """The result of one `kill -9` of a sweep."""
+
+    moment_s: float
+    gone_s: float
+    """Seconds until the last process of the sweep had ended."""
+    recorded: int
+    """Number of records when it was killed."""
+    litter: int
+
+
+def kill(place: Place, moment_s: float) -> Kill | None:
+    """Start or resume a sweep and kill it after `moment_s` seconds; None if it ended before.
+
+    Without torch it never ends before: its last row waits to be killed, however fast this machine has become.
+    """
+    marker, errors = uuid.uuid4().hex, place.folder / "killed.err"
+    earlier = place.files()
+    resumed = ["--resume"] if place.states() else []
+    holds = str(place.asked - 1)
+    process = place.start_sweep(*resumed, marker=marker, errors=errors, BAKEOFF_TEST_HOLDS=holds)
+    try:
+        try:
+            process.wait(moment_s)
+            return None
+        except subprocess.TimeoutExpired:
+            seen = place.files()
+            process.kill()
+            process.wait()
+        killed = time.monotonic()
+        wait_until(lambda: not processes_with(marker), "a killed sweep's last process to end", GONE_WITHIN_S)
+        gone_s = time.monotonic() - killed
+    finally:
+        for pid in processes_with(marker):
+            os.kill(pid, 9)
+    announced = _FINISHED_ROW.findall(errors.read_text(encoding="utf-8"))
+    after = place.files()
+    assert {name: after.get(name) for name in {**earlier, **seen}} == {**earlier, **seen}
+    recorded = {str(entry.record.variant) for entry in place.records().current} | place.kept()
+    assert set(announced) <= recorded, (announced, recorded)
+    return Kill(moment_s, gone_s, len(recorded), len(place.litter()))
+
+
+def kill_until_done(place: Place, moments_s: Sequence[float]) -> list[Kill]:
+    """Kill a sweep and its resumptions at each of the times, then let it finish; ends early if a sweep was faster."""
+    kills = []
+    for moment_s in moments_s:
+        one = kill(place, moment_s)
+        if one is None:
+            break
+        kills.append(one)
+    before = place.files()
+    if place.states() != [True]:
+        ended = place.resume()
+        assert ended.code == 0, ended.err
+    else:  # killed while it printed, or not at all
+        ended = place.sweep("--resume")
+        assert (ended.code, len(ended.said)) == (FAILED, 1), ended.err
+        assert place.run("history").code == 0
+    check_complete(place, before)
+    assert place.states() == [True]
+    return kills
+
+
 def kill_at_step(place: Place, step: int) -> bool:
     """Let a sweep kill itself at one of its steps, then resume it; False if it has fewer of them.
 
@@ -180,6 +250,46 @@ def kill_at_step(place: Place, step: int) -> bool:
     assert ended.code == 0, ended.err
     check_complete(place, before)
     return True
+
+
+def kill_a_worker(place: Place, phase: str) -> list[str]:
+    """Kill the first worker that announces a phase; return the statuses of the rows. Every row has a record."""
+    ended = place.sweep(BAKEOFF_TEST_WORKER_KILLED=phase)
+    assert "worker killed" in ended.err, f"no worker announced {phase}"
+    check_complete(place, {})
+    return sorted(entry.record.status for entry in place.records().current)
+
+
+def two_at_once(place: Place) -> float:
+    """Run two sweeps on one folder; return the seconds between the last job of one and the first of the other."""
+    windows = place.folder / "windows"
+    marker, processes = uuid.uuid4().hex, []
+    for who in ("first", "second"):
+        errors = place.folder / f"{who}.err"
+        environment = {"BAKEOFF_TEST_WINDOWS": str(windows), "BAKEOFF_TEST_WHO": who}
+        processes.append(place.start_sweep(marker=marker, errors=errors, **environment))
+        if who == "first":
+            wait_until(lambda: (place.folder / "first.err").read_bytes(), "the first sweep to begin")
+    codes = [process.wait() for process in processes]
+    first, second = ((place.folder / f"{who}.err").read_text(encoding="utf-8") for who in ("first", "second"))
+    assert codes == [0, 0], (codes, first, second)
+    assert processes_with(marker) == []
+    assert (_WAITS in first, _WAITS in second) == (False, True), (first, second)
+    spans: dict[str, list[tuple[float, float]]] = {"first": [], "second": []}
+    for line in windows.read_text(encoding="ascii").splitlines():
+        who, _, begin, end = line.split()
+        spans[who].append((float(begin), float(end)))
+    gap_s = min(begin for begin, _ in spans["second"]) - max(end for _, end in spans["first"])
+    assert gap_s > 0, spans
+    assert min(len(found) for found in spans.values()) >= place.asked
+    found = load_all(place.runs)
+    assert found.problems == (), found.problems
+    sweeps = [entry.record.sweep for entry in found.current]
+    assert len(sweeps) == 2 * place.asked, (sweeps, first, second)
+    assert sweeps == sorted(sweeps), "the rows of one sweep lie together"
+    assert {sweeps.count(sweep) for sweep in sweeps} == {place.asked}
+    assert files.check(place.runs) == []
+    return gap_s
 
 
 def resume_twice_at_once(place: Place) -> str:
@@ -266,6 +376,21 @@ def make_room(folder: Path, kib: int) -> None:
     _mount("mount", "-o", f"remount,size={kib}k", str(folder))
 
 
+def make_read_only(folder: Path) -> None:
+    """Remount read-only; repeated while a process has a file open for writing there."""
+    for _ in range(100):
+        try:
+            _mount("mount", "-o", "remount,ro", str(folder))
+            return
+        except subprocess.CalledProcessError:
+            time.sleep(0.01)
+    raise AssertionError(f"{folder} always has a file open for writing")
+
+
+def make_writable(folder: Path) -> None:
+    _mount("mount", "-o", "remount,rw", str(folder))
+
+
 def _mount(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
@@ -305,3 +430,50 @@ def fill_other(place: Place, which: Path, kib: int) -> int:
             assert resumed.code in (0, 3), resumed.err
             check_complete(place, before)
         return ended.code
+
+
+def lose_write_permission(place: Place) -> int:
+    """Make records read-only after the first row; return their number then. Reading them still works."""
+    with small_disk(place.runs, 1024):
+        marker, errors = uuid.uuid4().hex, place.folder / "read-only.err"
+        process = place.start_sweep(marker=marker, errors=errors)
+        wait_until(lambda: place.files() or process.poll() is not None, "a record")
+        make_read_only(place.runs)
+        ended = end_of(process, errors, marker)
+        check_failed(ended, r"cannot be written to .*: Read-only file system")
+        check_nothing_half_written(place, ended)
+        before = place.files()
+        assert place.run("table").code == 0
+        check_failed(place.run("history"), r"OPTIMIZATION_HISTORY.md cannot be written to .*: Read-only file system")
+        check_failed(place.sweep(), r"records cannot be written to .*: Read-only file system")
+        assert place.files() == before
+        taken = len(place.records().current)
+        make_writable(place.runs)
+        ended = place.resume()
+        assert ended.code == 0, ended.err
+        check_complete(place, before)
+        return taken
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Time and memory of a command."""
+
+    seconds: float
+    peak_bytes: int
+    """Largest resident size of the process."""
+    out: str
+
+
+def cost_of(*command: str, cwd: Path) -> Cost:
+    """Run `bakeoff ...` alone and measure it; it must succeed."""
+    started = time.monotonic()
+    with open(cwd / "cost.out", "w+b") as out, open(cwd / "cost.err", "w+b") as err:
+        process = subprocess.Popen([sys.executable, "-m", "bakeoff", *command], cwd=cwd, stdout=out, stderr=err)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        assert process.returncode == 0, err.read().decode()
+        return Cost(seconds, usage.ru_maxrss * 1024, out.read().decode())

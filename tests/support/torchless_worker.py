@@ -7,7 +7,8 @@ BAKEOFF_TEST_DIES_TRACING where a trace is asked for, and those of BAKEOFF_TEST_
 cache folder's name ends with BAKEOFF_TEST_UNSTABLE is unstable.
 With BAKEOFF_TEST_HOLDS=N a worker whose turn comes after N records is never done, and none dies by chance.
 
-Standard library only.
+Standard library only. What it is asked is counted in the file that BAKEOFF_TEST_WINDOWS names, a line for each job:
+who asked (BAKEOFF_TEST_WHO), the kind, and from when to when on the monotonic clock.
 """
 
 import hashlib
@@ -345,6 +346,7 @@ def drawn(count: int, slowness: float = 1.0) -> list[int]:
 
 
 def main() -> None:
+    started = time.monotonic()
     asked = json.loads(Path("job.json").read_bytes())
     answers = {
         "CountJob": count,
@@ -364,6 +366,10 @@ def main() -> None:
     Path("result.json.part").write_bytes(result)
     Path("result.json.part").rename("result.json")
     say("", seal=hashlib.sha256(result).hexdigest())
+    if os.environ.get("BAKEOFF_TEST_WINDOWS"):
+        line = f"{os.environ['BAKEOFF_TEST_WHO']} {asked['kind']} {started} {time.monotonic()}\n"
+        with open(os.environ["BAKEOFF_TEST_WINDOWS"], "a", encoding="ascii") as file:
+            file.write(line)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Sweeps that are killed, resumed twice at once, or without disk space, and many records."""
+"""tests/trials/endurance.py in short: kills, shared folders, full and broken disks, many records."""
 
 import cProfile
 import pstats
+import time
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
@@ -11,12 +12,14 @@ import many
 import pytest
 from endure import (
     THREE,
+    TWO,
     Place,
     break_fsync,
     cannot_mount,
     fill_other,
     fill_records,
     kill_at_step,
+    kill_until_done,
     resume_twice_at_once,
 )
 
@@ -31,10 +34,21 @@ from bakeoff.report.render.markdown import citations
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "place")
+    return Place(tmp_path / "place", TWO)
+
+
+def test_kill_9_loses_no_finished_record(tmp_path: Path) -> None:
+    """At shares of the length of a sweep that nobody kills, the second one in what resumes it."""
+    started = time.monotonic()
+    ended = Place(tmp_path / "whole", THREE).sweep()
+    assert ended.code == 0, ended.err
+    length_s = time.monotonic() - started
+    kills = kill_until_done(Place(tmp_path / "killed", THREE), [share * length_s for share in (0.6, 0.9)])
+    assert len(kills) == 2
 
 
 def test_kill_9_at_a_step_between_timing_and_storing_loses_nothing(place: Place) -> None:
+    """tests/trials/endurance.py does it at every fifth step."""
     assert kill_at_step(place, 90)
 
 

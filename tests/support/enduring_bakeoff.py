@@ -57,12 +57,16 @@ def _kill_worker(phase: str) -> None:
     real, killed = supervisor.LiveWorker._take, list[int]()
 
     def take(self: supervisor.LiveWorker, data: bytes, until: str) -> supervisor.Event | None:
+        def kill() -> None:
+            if self.phase == phase and not killed:
+                killed.extend(process.pid for process in psutil.Process(self._process.pid).children())
+                for pid in killed:
+                    os.kill(pid, signal.SIGKILL)
+                print("worker killed", file=sys.stderr)
+
+        kill()  # "start" ends with the first thing that a worker tells
         found = real(self, data, until)
-        if self.phase == phase and not killed:
-            killed.extend(process.pid for process in psutil.Process(self._process.pid).children())
-            for pid in killed:
-                os.kill(pid, signal.SIGKILL)
-            print("worker killed", file=sys.stderr)
+        kill()
         return found
 
     supervisor.LiveWorker._take = take  # type: ignore[method-assign]

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
 
 import torch
-from fake_torch_tensorrt import Fake, pinned
+from fake_torch_tensorrt import Fake, Input, pinned
 from torch import Tensor, nn
 from toys import LIBRARY_WARNINGS
 
@@ -107,6 +107,33 @@ def test_a_saved_program_refuses_a_size_outside_when_it_is_bound(fake: Fake, tmp
     with pytest.raises(Unsupported, match=r"built for x as float32 \[3 to 8, 16\] on cpu and got float32 \[9"):
         engine.bind(inputs(9))
     assert len(fake.ran) == before
+
+
+def test_the_library_is_given_the_profile_that_it_documents(fake: Fake, tmp_path: Path) -> None:
+    build(ahead_of_time, tmp_path, Plain().eval().requires_grad_(False))
+    (asked,) = fake.asked
+    assert asked["arg_inputs"] == (
+        Input((3, 16), (4, 16), (8, 16), torch.float32),
+        Input((3,), (4,), (8,), torch.float32),
+    )
+
+
+def test_an_input_without_a_range_stays_a_tensor(fake: Fake, tmp_path: Path) -> None:
+    class Rows(nn.Module):
+        def forward(self, x: Tensor, scale: Tensor) -> tuple[Tensor]:
+            return (x * scale.sum(),)
+
+    build(ahead_of_time, tmp_path, Rows(), SIZES[:1])
+    (asked,) = fake.asked
+    assert [type(one) for one in asked["arg_inputs"]] == [Input, Tensor]
+
+
+def test_other_ends_are_another_program_in_the_cache(fake: Fake, tmp_path: Path) -> None:
+    module = Plain().eval().requires_grad_(False)
+    wider = tuple(DynamicAxis(one.input, 0, "x.0", 3, 4, 16) for one in SIZES)
+    for sizes in (SIZES, wider, SIZES):
+        build(ahead_of_time, tmp_path, module, sizes)
+    assert len(fake.asked) == 2
 
 
 def test_what_pytorch_runs_takes_the_range_too(fake: Fake, tmp_path: Path) -> None:

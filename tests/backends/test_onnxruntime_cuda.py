@@ -1,5 +1,6 @@
 """ONNX Runtime's GPU providers: what is asked of them, and what is said where they or their kernels are missing."""
 
+import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,16 @@ import onnx
 import onnxruntime
 import torch
 from fake_onnxruntime import CPU, CUDA, TENSORRT, Library
+from onnx import TensorProto, helper
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 from torch import nn
 from toys import LIBRARY_WARNINGS
 
 from bakeoff.backends.backend import BuildContext, Engine, Unavailable, Unsupported
+from bakeoff.backends.format import Opening
 from bakeoff.backends.onnxruntime import backend, session
 from bakeoff.backends.onnxruntime.backend import BACKEND, Options
-from bakeoff.backends.onnxruntime.placement import sort_nodes
+from bakeoff.backends.onnxruntime.placement import read_placement, sort_nodes
 from bakeoff.backends.tracing import Kernel, Trace
 from bakeoff.worker.failures import status_of
 
@@ -87,6 +90,31 @@ class TestLostProvider:
         library.lost = lost
         with pytest.raises(Unavailable, match=r"TensorrtExecutionProvider cannot be loaded: libnvinfer.so.10"):
             build(library, tmp_path, Options(provider="tensorrt"), dtype="bf16")
+
+    def test_without_its_cuda_provider_tensorrt_is_refused_too(self, library: Library, tmp_path: Path) -> None:
+        library.lost = (CUDA,)
+        with pytest.raises(Unavailable, match="without CUDAExecutionProvider"):
+            build(library, tmp_path, Options(provider="tensorrt"))
+
+    def test_a_refusal_by_the_cpu_provider_that_is_left_is_not_mistaken(self, library: Library, tmp_path: Path) -> None:
+        """Without CUDA the CPU provider gets the model, and has no bf16 kernels."""
+        library.lost, library.error = (CUDA,), errors.NotImplemented(fake.NOT_IMPLEMENTED)
+        with pytest.raises(Unavailable, match="cannot be loaded: libnvinfer"):
+            build(library, tmp_path)
+
+    def test_an_exported_model_is_refused_too(self, library: Library, tmp_path: Path) -> None:
+        library.cache = tmp_path
+        build(library, tmp_path)
+        (model,) = tmp_path.glob("onnx-*/model.onnx")
+        library.lost = (CUDA,)
+        assert BACKEND.artifact is not None
+        with pytest.raises(Unavailable, match="without CUDAExecutionProvider"):
+            BACKEND.artifact.read(model, (), Opening("cuda", "fp32", 1, Options()))
+
+    def test_a_driver_that_is_too_old_is_named_first(self, library: Library, tmp_path: Path) -> None:
+        library.error = RuntimeError(fake.NO_DRIVER)
+        with pytest.raises(RuntimeError, match=r"^CUDAExecutionProvider: CUDA failure 35: CUDA driver version is ins"):
+            build(library, tmp_path)
 
     def test_memory_is_out_of_memory(self, library: Library, tmp_path: Path) -> None:
         library.error = errors.RuntimeException(fake.ARENA)
@@ -156,6 +184,11 @@ class TestMissingKernel:
                 build(library, tmp_path / dtype, dtype=dtype)
             assert status_of(refused.value, "build_failed") == "build_failed"
 
+    def test_any_other_error_stays_as_it_is(self, library: Library, tmp_path: Path) -> None:
+        library.error = errors.Fail("[ONNXRuntimeError] : 1 : FAIL : something else")
+        with pytest.raises(errors.Fail, match="something else"):
+            build(library, tmp_path)
+
     @pytest.mark.parametrize(("dtype", "opset"), [("fp32", 20), ("bf16", 22)])
     def test_bf16_is_exported_in_the_first_opset_with_bf16_convolutions(
         self, library: Library, tmp_path: Path, dtype: str, opset: int
@@ -186,6 +219,35 @@ class TestPlacement:
         assert proof.fell_back == "CPUExecutionProvider for 1 Sin"
         assert proof.operators_outside == {"Sin": 1}
         assert "Sin" not in proof.operators_inside
+
+    def test_nodes_that_compute_shapes_are_listed_and_are_no_fallback(self, library: Library, tmp_path: Path) -> None:
+        """A real session of a model that computes a shape from its input's."""
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+        inner = [
+            helper.make_tensor_value_info("s", TensorProto.INT64, [2]),
+            helper.make_tensor_value_info("t", TensorProto.INT64, [2]),
+        ]
+        nodes = [
+            helper.make_node("Shape", ["x"], ["s"], name="shape"),
+            helper.make_node("Abs", ["s"], ["t"], name="abs"),
+            helper.make_node("Reshape", ["x", "t"], ["y"], name="reshape"),
+        ]
+        graph = helper.make_graph(nodes, "g", [x], [y], value_info=inner)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+        onnx.save(model, str(tmp_path / "m.onnx"))
+        library.place = lambda operator: CPU if operator == "Abs" else CUDA
+        opened = session.open_session(tmp_path / "m.onnx", Options(), "cuda", "fp32", 1)
+        placed = read_placement(opened.session, model, CUDA)
+        assert placed.shapes == placed.outside == {"Abs": 1}
+        assert placed.inside == {"Shape": 1, "Reshape": 1}
+        assert (placed.fallback, placed.fell_back(CUDA)) == ({}, "")
+
+    def test_a_library_that_cannot_tell_leaves_it_to_the_trace(self, library: Library, tmp_path: Path) -> None:
+        library.tells = False
+        proof = build(library, tmp_path).prove()
+        assert (proof.fell_back, proof.operators_outside) == ("", {})
+        assert proof.operators_inside["Sin"] == 1
 
     def test_tensorrt_leaves_the_rest_to_cuda(self, library: Library, tmp_path: Path) -> None:
         library.place = lambda operator: CUDA if operator == "Sin" else TENSORRT
@@ -227,6 +289,12 @@ class TestTrace:
         assert traced.operators_outside == {}
         assert list(tmp_path.glob("profile*")) == []
 
+    def test_a_node_on_the_cpu_is_outside(
+        self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        library.place = lambda operator: CPU if operator == "Sin" else CUDA
+        assert self.trace(library, tmp_path, monkeypatch).operators_outside == {"Sin": 1}
+
 
 class TestCalls:
     def test_a_call_is_queued_between_torchs_earlier_and_later_work(self, library: Library, tmp_path: Path) -> None:
@@ -235,6 +303,20 @@ class TestCalls:
         assert library.log == ["session waits for torch", "run, waiting disabled 1", "torch waits for session"]
         assert output.abs().sum() > 0
         assert library.opened[0].asked[CUDA]["user_compute_stream"] == "140098743390512"
+
+    def test_so_is_a_call_of_an_exported_model(self, library: Library, tmp_path: Path) -> None:
+        library.cache = tmp_path
+        build(library, tmp_path)
+        (model,) = tmp_path.glob("onnx-*/model.onnx")
+        assert BACKEND.artifact is not None
+        run = BACKEND.artifact.read(model, (), Opening("cuda", "fp32", 1, Options()))
+        run([torch.ones(2, 4)])
+        assert library.log == ["session waits for torch", "run, waiting disabled 1", "torch waits for session"]
+
+    def test_both_gpu_providers_get_the_same_stream(self, library: Library, tmp_path: Path) -> None:
+        build(library, tmp_path, Options(provider="tensorrt"))
+        asked = library.opened[0].asked
+        assert asked[TENSORRT]["user_compute_stream"] == asked[CUDA]["user_compute_stream"] != "0"
 
     def test_each_bound_set_has_a_graph_of_its_own(
         self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -267,10 +349,36 @@ class TestOptions:
         asked = session.provider_options(CUDA, Options(cuda_graph=True), dtype, tmp_path, None)
         assert asked == {"use_tf32": allowed, "enable_cuda_graph": "1"}
 
+    def test_tensorrt_keeps_its_engines_in_the_labs_cache_in_the_variants_dtype(self, tmp_path: Path) -> None:
+        asked = session.provider_options(TENSORRT, Options(provider="tensorrt"), "bf16", tmp_path, None)
+        assert (asked["trt_fp16_enable"], asked["trt_bf16_enable"]) == ("False", "True")
+        assert asked["trt_engine_cache_path"] == asked["trt_timing_cache_path"] == str(tmp_path / "tensorrt")
+
+    def test_captured_graphs_are_the_cuda_providers(self) -> None:
+        assert "cuda_graph" in BACKEND.unsupported(Options(cuda_graph=True), "cpu", "fp32")
+        assert "provider=cuda" in BACKEND.unsupported(Options(provider="tensorrt", cuda_graph=True), "cuda", "bf16")
+        assert BACKEND.unsupported(Options(cuda_graph=True), "cuda", "bf16") is None
+
     def test_tensorrt_has_no_fp32_but_tf32(self) -> None:
         options = Options(provider="tensorrt")
         assert "tf32" in BACKEND.unsupported(options, "cuda", "fp32")
         assert BACKEND.unsupported(options, "cuda", "tf32") is BACKEND.unsupported(options, "cuda", "bf16") is None
+
+    @pytest.mark.parametrize("absent", [False, True])
+    def test_tensorrts_libraries_are_loaded_from_its_wheel(
+        self, absent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        loaded: list[str] = []
+        monkeypatch.setattr("onnxruntime.preload_dlls", lambda: loaded.append("cuda"))
+        (tmp_path / "tensorrt.py").write_text("raise ImportError" if absent else "", encoding="utf-8")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
+        for provider in (CPU, CUDA):
+            session.preload(provider)
+            assert "tensorrt" not in sys.modules
+        session.preload(TENSORRT)
+        assert loaded == ["cuda", "cuda"]
+        assert (sys.modules.pop("tensorrt", None) is None) == absent
 
 
 @pytest.mark.gpu

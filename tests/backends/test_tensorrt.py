@@ -1,6 +1,8 @@
 """The TensorRT backends with a fake of torch_tensorrt that follows its source code; no real engine is built."""
 
+import json
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -12,20 +14,31 @@ import pytest
 pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
 
 import torch
-from fake_torch_tensorrt import FAKE_ENGINE, PARTITIONS, SIGNATURES, Fake, installed, pinned
+from fake_torch_tensorrt import FAKE_ENGINE, Fake, installed
+from torch import nn
 from toys import LIBRARY_WARNINGS, build_toy
 
 from bakeoff.backends.backend import Unsupported
+from bakeoff.backends.format import HostRequirement
 from bakeoff.backends.torch_tensorrt import ahead_of_time, jit, settings
 from bakeoff.backends.torch_tensorrt.program import load_program
 from bakeoff.backends.torch_tensorrt.proof import (
     _ENGINE_OPERATOR,
+    Converted,
+    PartitionLog,
     aten_name,
+    prove,
+    read_converted,
 )
+from bakeoff.export import requirements
+from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+SIGNATURES: dict[str, dict[str, list[str]]] = json.loads((GOLDEN / "torch_tensorrt.json").read_text(encoding="utf-8"))
+PARTITIONS = (GOLDEN / "torch_tensorrt_partitions.txt").read_text(encoding="utf-8")
 BOTH = ("tensorrt", "tensorrt-aot")
 
 
@@ -41,14 +54,16 @@ def _nothing_compiled_before() -> None:
 
 
 @pytest.fixture(params=list(SIGNATURES))
-def fake(request: pytest.FixtureRequest) -> Iterator[Fake]:
-    with pinned(request.param) as library:
+def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    monkeypatch.setattr(settings, "version", lambda _name: request.param)
+    with installed(Fake(request.param, SIGNATURES[request.param], "")) as library:
         yield library
 
 
 @pytest.fixture
-def one() -> Iterator[Fake]:
-    with pinned(partitions=PARTITIONS) as library:
+def one(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
+    with installed(Fake("2.13.0", SIGNATURES["2.13.0"], PARTITIONS)) as library:
         yield library
 
 
@@ -92,6 +107,32 @@ class TestSettings:
         known = SIGNATURES["2.13.0"]["settings"]
         assert settings.settings({}, known, context)["disable_tf32"] is disabled
 
+    @pytest.mark.parametrize("backend", [jit, ahead_of_time])
+    def test_impossible_options_are_refused_before_anything_is_built(self, backend: Any) -> None:
+        unsupported = backend.BACKEND.unsupported
+        assert "optimization_level=6" in unsupported(backend.Options(optimization_level=6), "cuda", "bf16")
+        assert "min_block_size=0" in unsupported(backend.Options(min_block_size=0), "cuda", "bf16")
+        assert unsupported(backend.Options(), "cuda", "bf16") is None
+
+
+class TestPartitions:
+    """Numbers read from the library's log; the text was made by the 2.13.0 wheel's dryrun_stats_display."""
+
+    log = PartitionLog(PARTITIONS)
+
+    def test_operators(self) -> None:
+        assert self.log.operators == (12, 10)
+
+    def test_operators_that_pytorch_runs(self) -> None:
+        assert self.log.unconverted == {"aten._safe_softmax": 1, "aten.cumsum": 1}
+
+    def test_engines(self) -> None:
+        assert self.log.engines == {"_run_on_acc_0": 6, "_run_on_acc_2": 4}
+
+    def test_an_empty_log_gives_no_numbers(self) -> None:
+        empty = PartitionLog()
+        assert (empty.operators, empty.unconverted, empty.engines) == (None, {}, {})
+
 
 class TestEngines:
     @pytest.mark.parametrize("name", BOTH)
@@ -121,6 +162,11 @@ class TestEngines:
         assert proof.fell_back.startswith("PyTorch")
         assert any("attention" in operator for operator in proof.operators_outside)
 
+    def test_a_failed_build_is_never_pytorch_in_silence(self, one: Fake, tmp_path: Path) -> None:
+        one.fails = True
+        with pytest.raises(StageError, match="no tactic"):
+            build_toy("world/tensorrt/fp32", tmp_path)
+
     @pytest.mark.parametrize("name", BOTH)
     @pytest.mark.parametrize(
         ("logged", "status"),
@@ -138,11 +184,40 @@ class TestEngines:
         assert failed.value.status == status
         assert failed.value.reason == f"BuilderError: {logged} (and 1 more error)"
 
+    @pytest.mark.parametrize("name", BOTH)
+    def test_an_exception_of_the_library_is_the_reason(self, one: Fake, name: str, tmp_path: Path) -> None:
+        """Not that of torch.compile, which begins with its name for the compiler."""
+        one.builder_log = ()
+        one.lacks = ("attention",)
+        one.partitions = ""
+
+        def broken(*_arguments: Any) -> Any:
+            raise ValueError("the real cause")
+
+        one._partition = broken  # type: ignore[method-assign]
+        if name == "tensorrt-aot":
+            one.lacks = ()
+        with pytest.raises(StageError) as failed:
+            build_toy(f"world/{name}/fp32", tmp_path)
+        assert failed.value.reason == "ValueError: the real cause"
+
     def test_full_compilation_names_what_is_lacking(self, one: Fake, tmp_path: Path) -> None:
         one.lacks = ("attention",)
         error = refused("world/tensorrt-aot/fp32", tmp_path)
         assert isinstance(error, Unsupported)
         assert "aten._safe_softmax, aten.cumsum" in str(error)
+
+    def test_what_is_lacking_may_be_left_to_pytorch(self, one: Fake, tmp_path: Path) -> None:
+        one.lacks, one.partitions = ("attention",), ""
+        proof = build_toy("world/tensorrt-aot[require_full_compilation=false]/fp32", tmp_path).proof
+        assert proof.fell_back
+        assert any("attention" in operator for operator in proof.operators_outside)
+
+    @pytest.mark.usefixtures("one")
+    def test_quantised_weights_are_refused_with_the_reason(self, tmp_path: Path) -> None:
+        pytest.importorskip("torchao", reason="torchao quantises")
+        for name in BOTH:
+            assert "modelopt" in str(refused(f"world/fp8[least=0]+{name}/bf16", tmp_path))
 
 
 class TestNames:
@@ -161,6 +236,22 @@ class TestNames:
     def test_are_made_atens(self, names: tuple[str, ...], aten: str) -> None:
         assert {aten_name(name) for name in names} == {aten}
 
+    def test_what_pytorch_runs_is_not_inside(self) -> None:
+        """The names as dynamo's graph and the log of 2.13.0 give them."""
+        graph = Counter({"conv2d": 3, "iadd": 1, "add": 1, "_safe_softmax": 1, "cumsum": 1})
+        partitions = PARTITIONS + "\nNode: torch.ops.aten.add.Tensor, with layer location: /add\n"
+        proof = prove(Converted({"_run_on_acc_0": b""}), PartitionLog(partitions), graph, "hash")
+        assert proof.operators_inside == {"aten.conv2d": 3, "aten.add": 1}
+        assert proof.operators_outside == {"aten._safe_softmax": 1, "aten.cumsum": 1, "aten.add": 1}
+
+    def test_in_a_compiled_module(self) -> None:
+        class Left(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return torch.cumsum(x + 1, 0)
+
+        exported = torch.export.export(Left(), (torch.ones(4),)).module(check_guards=False)
+        assert read_converted(exported).outside == {"aten.add": 1, "aten.cumsum": 1}
+
 
 @pytest.mark.usefixtures("one")
 @pytest.mark.parametrize("name", BOTH)
@@ -169,6 +260,16 @@ def test_an_engines_call_is_an_operator_that_the_profiler_sees(name: str, tmp_pa
     toy = build_toy(f"world/{name}/fp32", tmp_path, trace=True)
     names = [kernel.name for kernel in toy.engine.trace(toy.built.calls[0]).kernels]
     assert any(found.startswith(_ENGINE_OPERATOR) for found in names)
+
+
+def test_a_traced_build_is_the_same(one: Fake, tmp_path: Path) -> None:
+    """So the warm build can be traced, without a third one."""
+    for trace in (False, True):
+        build_toy("world/tensorrt/fp32", tmp_path, trace)
+    timed, traced = one.asked
+    assert timed == traced
+    build_toy("world/tensorrt-aot/fp32", tmp_path)
+    assert build_toy("world/tensorrt-aot/fp32", tmp_path, trace=True).proof.facts["program_from_cache"] is True
 
 
 class TestSaved:
@@ -180,6 +281,14 @@ class TestSaved:
         assert "_guards_fn" not in str(load_program(settings.load_library(), saved).graph)
         assert toy.error() < 1e-6
 
+    @pytest.mark.usefixtures("one")
+    def test_an_engine_may_have_4_gib(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[Any] = []
+        save = torch.export.save
+        monkeypatch.setattr(torch.export, "save", lambda *given, **named: (asked.append(named), save(*given, **named)))
+        build_toy("world/tensorrt-aot/fp32", tmp_path)
+        assert [named["pickle_protocol"] for named in asked] == [4]
+
     def test_the_second_build_loads_the_first_ones(self, one: Fake, tmp_path: Path) -> None:
         first = build_toy("world/tensorrt-aot/fp32", tmp_path)
         again = build_toy("world/tensorrt-aot/fp32", tmp_path)
@@ -187,6 +296,19 @@ class TestSaved:
         assert again.proof.facts["program_from_cache"] is True
         assert again.proof.facts["program_digest"] == first.proof.facts["program_digest"]
         assert again.error() < 1e-6
+
+    @pytest.mark.parametrize("other", ["world/tensorrt-aot[optimization_level=5]/fp32", "world/tensorrt-aot/bf16"])
+    def test_other_options_and_dtypes_are_built_anew(self, one: Fake, other: str, tmp_path: Path) -> None:
+        build_toy("world/tensorrt-aot/fp32", tmp_path)
+        build_toy(other, tmp_path)
+        assert len(one.asked) == 2
+
+    def test_a_broken_one_is_built_again(self, one: Fake, tmp_path: Path) -> None:
+        build_toy("world/tensorrt-aot/fp32", tmp_path)
+        (saved,) = (tmp_path / "cache").glob("*.ep")
+        saved.write_bytes(b"nothing")
+        assert build_toy("world/tensorrt-aot/fp32", tmp_path).proof.facts["program_from_cache"] is False
+        assert len(one.asked) == 2
 
     @pytest.mark.usefixtures("one")
     def test_nothing_that_opening_it_would_unpickle_is_saved(self, tmp_path: Path) -> None:
@@ -197,12 +319,26 @@ class TestSaved:
             examples = [member for member in archive.infolist() if "sample_inputs" in member.filename]
         assert [member.file_size for member in examples] == [0]
 
+    def test_the_compiled_program_is_gone_when_the_saved_one_is_loaded(self, one: Fake, tmp_path: Path) -> None:
+        """Else two engines would be metered."""
+        build_toy("world/tensorrt-aot/fp32", tmp_path)
+        assert one.compiled_left == [False]
+
     @pytest.mark.usefixtures("one")
     @pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot"])
     def test_captured_engines_state_that_their_calls_copy_the_inputs(self, name: str, tmp_path: Path) -> None:
         for options, copies in (("", False), ("[cudagraphs]", True)):
             made = build_toy(f"world/{name}{options}/fp32", tmp_path / f"graphs-{copies}")
             assert (made.engine.copies_inputs(), made.engine.captures()) == (copies, False)
+
+
+class TestHostRequirements:
+    @pytest.mark.parametrize("distribution", ["tensorrt", "tensorrt-cu12", "tensorrt-cu13"])
+    def test_any_of_its_wheels_is_tensorrt(self, distribution: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """torch_tensorrt 2.14 depends on tensorrt-cu13 alone."""
+        assert distribution in host.DISTRIBUTIONS
+        monkeypatch.setattr(host, "read_versions", lambda: {distribution: "10.16.1"})
+        assert requirements.unmet([HostRequirement("tensorrt", "is", "10.16.1")], requirements.facts()) == ()
 
 
 class TestAbsent:
@@ -220,3 +356,8 @@ class TestAbsent:
         assert error.code == "missing-library"
         assert said in str(error)
         assert capsys.readouterr().out == ""
+
+    @pytest.mark.parametrize("backend", [jit.BACKEND, ahead_of_time.BACKEND])
+    def test_not_installed_names_the_package_and_the_way(self, backend: Any) -> None:
+        assert "torch_tensorrt" in backend.unavailable(backend.options(), "cuda")
+        assert "cpu" in backend.unsupported(backend.options(), "cpu", "bf16")

@@ -1,6 +1,8 @@
 """Submodules that PyTorch runs between TensorRT's engines, with a fake of torch_tensorrt."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,16 +16,19 @@ import pytest
 pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
 
 import torch
-from fake_torch_tensorrt import Fake, installed, pinned
+from fake_torch_tensorrt import Fake, installed
 from torch import Tensor, nn
 from toys import LIBRARY_WARNINGS, build_toy
 
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.format import BadArtifact, Opening, WriteRequest
-from bakeoff.backends.torch_tensorrt import ahead_of_time, external
+from bakeoff.backends.torch_tensorrt import ahead_of_time, external, settings
+from bakeoff.backends.torch_tensorrt.settings import check_outside
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+SIGNATURES: dict[str, dict[str, list[str]]] = json.loads((GOLDEN / "torch_tensorrt.json").read_text(encoding="utf-8"))
 BOTH = ("tensorrt", "tensorrt-aot")
 
 
@@ -31,7 +36,8 @@ BOTH = ("tensorrt", "tensorrt-aot")
 def one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Fake]:
     monkeypatch.chdir(tmp_path)  # the library writes a report into the working folder
     torch._dynamo.reset()
-    with pinned() as library:
+    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
+    with installed(Fake("2.13.0", SIGNATURES["2.13.0"], "")) as library:
         yield library
 
 
@@ -56,6 +62,14 @@ class TestExternal:
         assert len(names) == 2
         assert not any("conv" in name for name in {**proof.operators_inside, **proof.operators_outside})
 
+    def test_one_engine_of_a_hybrid_is_not_the_program(self, one: Fake, tmp_path: Path) -> None:
+        """A raw engine without the operators around it would compute something else."""
+        build_toy("picture/tensorrt-aot[external=picture.0]/fp32", tmp_path)
+        assert one.asked
+        assert not list((tmp_path / "cache").glob("*.engine"))
+        build_toy("picture/tensorrt-aot/fp32", tmp_path)
+        assert list((tmp_path / "cache").glob("*.engine"))
+
     def test_what_is_no_external_operator_must_be_converted(self, one: Fake, tmp_path: Path) -> None:
         """`require_full_compilation` holds for all but these."""
         one.unconverted = ("torch.ops.aten.silu.default",)
@@ -63,6 +77,20 @@ class TestExternal:
             asked = "picture/tensorrt-aot[external=picture.0]/fp32"
             assert "would also run aten.silu, outside of external" in refused(asked, tmp_path)
             assert build_toy(asked.replace("[", "[require_full_compilation=false,"), tmp_path).error() < 1e-6
+
+    def test_an_operator_that_the_graph_lacks_is_refused(self) -> None:
+        """Else the row would be that without the option, under another name."""
+        asked = {"external=a": "torch.ops.bakeoff.external_a.default"}
+        check_outside(asked, ["aten.mean", "bakeoff.external_a"])
+        with pytest.raises(Unsupported, match=r"external=a: .* has no such operator"):
+            check_outside(asked, ["aten.mean.dim"])
+
+    @pytest.mark.parametrize("name", BOTH)
+    def test_unknown_submodules_are_refused_with_near_names(self, one: Fake, name: str, tmp_path: Path) -> None:
+        text = refused(f"picture/{name}[external=pictur.0]/fp32", tmp_path)
+        assert "external=pictur.0" in text
+        assert "picture.0" in text
+        assert one.asked == []
 
     def test_a_saved_program_registers_its_operators(self, one: Fake, tmp_path: Path) -> None:
         first = build_toy("picture/tensorrt-aot[external=picture.0]/fp32", tmp_path)
@@ -128,6 +156,40 @@ class Blocks(nn.Module):
         return x, key * 1, value * 1
 
 
+class Cache:
+    def __init__(self, key: Tensor) -> None:
+        self.key = key
+
+
+class Varied(nn.Module):
+    """Submodules that an operator cannot stand for."""
+
+    def __init__(self, forward: Any) -> None:
+        super().__init__()
+        self.inner = nn.Module()
+        self.inner.forward = forward  # type: ignore[method-assign]
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        once = self.inner(Cache(x) if self.inner.forward is takes_cache else x)
+        return (once, self.inner(once[:1])) if self.inner.forward is doubles else (once,)
+
+
+def takes_cache(cache: Cache) -> Tensor:
+    return cache.key + 1
+
+
+def doubles(x: Tensor) -> Tensor:
+    return 2 * x
+
+
+def adds_in_place(x: Tensor) -> Tensor:
+    return x.add_(1)
+
+
+def depends_on_values(x: Tensor) -> Tensor:
+    return x if bool(x.sum() > 0) else -x
+
+
 def drawn() -> dict[str, Tensor]:
     torch.manual_seed(0)
     return {name: torch.randn(2, 8) for name in ("x", "key", "value")}
@@ -174,3 +236,39 @@ class TestOperator:
         command = [sys.executable, "-c", code, str(program)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         assert ran.stdout == "not without its operators\nTrue\n", ran.stderr
+
+    def test_a_graph_under_another_name_is_not_registered(self, tmp_path: Path) -> None:
+        _changed, operators = external.externalise(Blocks().eval(), drawn(), "blocks.1")
+        program = tmp_path / "step.ep"
+        external.save_operators(operators, program)
+        (file,) = external.operator_files(program).values()
+        shutil.move(file, tmp_path / "step.external_blocks_1_0123456789ab.pt2")
+        with pytest.raises(ValueError, match="another operator"):
+            external.register_files(program)
+        assert not hasattr(torch.ops.bakeoff, "external_blocks_1_0123456789ab")
+
+    @pytest.mark.parametrize(
+        ("path", "reason"),
+        [
+            ("unused", "never called"),
+            ("blocks", "never called"),
+            ("blocks.0+blocks.0", "named twice"),
+            ("blocks.0+blocks.0.mix", "named twice or a part"),
+        ],
+    )
+    def test_paths_that_make_no_operator_are_refused(self, path: str, reason: str) -> None:
+        with pytest.raises(Unsupported, match=reason):
+            external.externalise(Blocks().eval(), drawn(), path)
+
+    @pytest.mark.parametrize(
+        ("forward", "reason"),
+        [
+            (takes_cache, "takes a Cache"),
+            (doubles, "its 2 calls differ"),
+            (adds_in_place, "in place"),
+            (depends_on_values, "cannot be traced"),
+        ],
+    )
+    def test_submodules_that_are_no_operator_are_refused_by_name(self, forward: Any, reason: str) -> None:
+        with pytest.raises(Unsupported, match=rf"external=inner: .*{reason}"):
+            external.externalise(Varied(forward), {"x": torch.ones(2, 8)}, "inner")

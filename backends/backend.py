@@ -333,6 +333,8 @@ class Backend:
     """Copies of the weights in host memory at the peak of a build for a GPU."""
     binds_memory: bool = False
     """Whether a loop copies new inputs into memory that an engine is bound to; otherwise it passes other tensors."""
+    own_threads: bool = False
+    """Whether on a CPU the engines compute on threads of their own, beside those of torch."""
     keeps_module_weights: bool = True
     """Whether the engines read the module's own parameters; if not, these are freed after the build."""
     environment: Callable[[Path], Mapping[str, str]] = lambda _cache_dir: {}

@@ -501,6 +501,7 @@ BACKEND = Backend(
     tracer="OpenVINO",
     checks="the compiled graph runs more than half of its convolutions and products in the variant's dtype",
     binds_memory=True,
+    own_threads=True,
     keeps_module_weights=False,
     weight_copies=3.0,
     overlaps=True,

@@ -12,7 +12,7 @@ from bakeoff.export.folder import is_plain_name, read_manifest
 from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, MIX, Head, digest_of, formatted
 from bakeoff.models.plain_file import read_plain
 
-MIX_SCHEMA = 2
+MIX_SCHEMA = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class MixManifest:
     calls: tuple[tuple[str, ...], ...]
     """Calls in order, each as `slot.program`: of the opening of a session, of each unit that differs, and last of every
     later unit."""
+    environment: dict[str, str]
+    """Variables that the process needs before it imports torch, to run as the run that confirmed the mix did."""
     created: str
     command: str
     record: str

@@ -189,6 +189,7 @@ BACKEND = Backend(
     checks="the session has the requested provider, and every node runs on it but those that compute shapes",
     quantises=_quantises,
     binds_memory=True,
+    own_threads=True,
     keeps_module_weights=False,
     caches=True,
     weight_copies=3.0,

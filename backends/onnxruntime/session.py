@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from bakeoff.backends.tracing import Kernel
 _OWN_KERNELS = ("void onnxruntime::", "onnxruntime::")
 """Prefixes of the names of the CUDA provider's own kernels; its products and convolutions are cuBLAS's and cuDNN's."""
 
+SPINNING = "session.intra_op.allow_spinning"
+"""Whether threads of the session spin before they sleep (onnxruntime_session_options_config_keys.h)."""
 _CUDA_FAILURE = re.compile(r"CUDA failure \d+: [^;\n]*")
 """Error of core/providers/cuda/cuda_call.cc."""
 
@@ -210,6 +213,8 @@ def session_options(options: Options, threads: int, profile: Path | None = None)
 
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads
+    if os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive":
+        settings.add_session_config_entry(SPINNING, "0")
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 3
     settings.add_session_config_entry(RECORDED, "1")

@@ -9,6 +9,7 @@ from bakeoff.export.mix import MIX_SCHEMA, MixManifest, is_mix, read_mix, seal_m
 from bakeoff.mix import SlotChoice
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.plan import PipelinePlan, in_way
+from bakeoff.process.environment import PASSIVE
 from bakeoff.record.source import pipeline_hash
 from bakeoff.record.store import StoredPipeline, now
 from bakeoff.sweeps.progress import Progress
@@ -37,6 +38,7 @@ def export_mix(
             calls=tuple(
                 tuple(".".join(call.key) for call in unit.calls) for unit in (loop.opened, *loop.opening, loop.steady)
             ),
+            environment={name: value for name, value in entry.record.environment.items() if name in PASSIVE},
             created=now(),
             command=command,
             record=entry.id,

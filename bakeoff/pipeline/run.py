@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
+from bakeoff.backends import resolve_backend
 from bakeoff.machine import build_cache
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
@@ -20,15 +21,17 @@ from bakeoff.pipeline.plan import MixPlan, PipelinePlan
 from bakeoff.pipeline.session import PipelineSession, loop_reference_folder, make_loop_reference
 from bakeoff.plan.memory import total
 from bakeoff.plan.rows import short_of_memory
+from bakeoff.process.environment import PASSIVE
 from bakeoff.process.jobs import AnchorJob, MeasureJob
 from bakeoff.process.phases import Block
 from bakeoff.process.signals import first_signal_waits
 from bakeoff.process.supervisor import Outcome, run_job
 from bakeoff.race import LARGEST_OFFSET, open_sides
+from bakeoff.record.account import account_of, middle
 from bakeoff.record.finding import Finding, new_finding
-from bakeoff.record.forecast import BETWEEN, around
+from bakeoff.record.forecast import around, parts_ms
 from bakeoff.record.frames import figures
-from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
+from bakeoff.record.pipeline import Forecast, PipelineMeasurement, PipelineRecord, Units
 from bakeoff.record.rollout import rollout_text
 from bakeoff.record.store import StoredPipeline, load_all, save
 from bakeoff.sweeps.context import make_context
@@ -43,7 +46,9 @@ _Ready = tuple[MixPlan, Mapping[str, References]]
 _CONFIRMED = 2
 """Mixes of a budget that run."""
 _ANCHOR_S = 2.0
-"""Seconds in which the programs of a mix are timed again."""
+"""Seconds in which the units of a mix are timed before it runs."""
+_GAIN = 0.95
+"""Share of a unit's usual time, below which threads that sleep are taken for a mix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +156,37 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
 
 
 def _anchored(session: PipelineSession, ready: Sequence[_Ready]) -> Sequence[_Ready]:
-    """Time the programs of a budget's mixes again, and return the two that are then promised to be the fastest, fewer
-    where mixes have records already. Where that fails, which is said, the promises by records stay.
+    """Time the units of a budget's mixes, and return the two that are then promised to be the fastest, fewer where
+    mixes have records already. Where that fails, which is said, the promises by records stay.
 
+    Where an engine has threads of its own beside torch's, all are timed again with threads that sleep as soon as they
+    wait, and a mix that is faster so runs so: a thread that spins takes the core that the other library's need.
     All are built in the folders of the mix that is the fastest by the records, whose own build is then warm.
     """
     plan, wanted = session.plan, max(0, _CONFIRMED - len(session.stored))
     if not wanted or not ready or short_of_memory(total([mix.memory for mix, _ in ready]), plan.subject.device):
         return ready[:wanted]
+    usual = _timed_first(session, ready, {})
+    steps = {step.backend for mix, _ in ready for row in mix.rows.values() for step in row.steps}
+    asleep = dict[str, MixPlan]()
+    if (
+        plan.subject.device == "cpu"
+        and any(resolve_backend(name).own_threads for name in steps)
+        and not PASSIVE.keys() & ready[0][0].environment.keys()
+    ):
+        asleep = _timed_first(session, ready, PASSIVE)
+    found = []
+    for mix, references in ready:
+        known = usual.get(str(mix.mix), mix)
+        other = asleep.get(str(mix.mix), known)
+        found.append((other if _ms(other) < _GAIN * _ms(known) else known, references))
+    return sorted(found, key=lambda each: _ms(each[0]))[:wanted]
+
+
+def _timed_first(session: PipelineSession, ready: Sequence[_Ready], wait: Mapping[str, str]) -> dict[str, MixPlan]:
+    """Time the units of the mixes in turns in one process with these variables; return the mixes with them and what is
+    promised then, by name; empty where that fails, which is said."""
+    plan, fastest = session.plan, ready[0][0]
     programs, environment = dict[str, tuple[str, MeasureJob]](), dict[str, str]()
     for mix, references in reversed(ready):
         open_caches(mix)
@@ -166,31 +194,40 @@ def _anchored(session: PipelineSession, ready: Sequence[_Ready]) -> Sequence[_Re
         for key, row in mix.rows.items():
             measured = measure_job(row, plan.request.policy, references[str(key)])
             programs[f"{key.slot} {row.variant}"] = key.slot, measured
-    fastest, names, calls = ready[0][0], [*programs], plan.loop.steady.calls
-    places = (tuple(names.index(f"{call.slot} {mix.rows[call.key].variant}") for call in calls) for mix, _ in ready)
-    running = session.context.progress.start(0, 0, f"{fastest.mix.subject}: {counted(len(names), 'program')} again")
+    names = [*programs]
+    places = (tuple(names.index(f"{key.slot} {row.variant}") for key, row in mix.rows.items()) for mix, _ in ready)
+    how = "".join(f", {name}={value}" for name, value in wait.items())
+    what = f"{fastest.mix.subject}: first {counted(len(ready), 'mix', 'mixes')} in one process{how}"
+    running = session.context.progress.start(0, 0, what)
     launch = session.launch_of(fastest, running)
-    launch = replace(launch, environment=environment, log=launch.log.with_suffix(".again.log"))
+    launch = replace(launch, environment={**environment, **wait}, log=launch.log.with_suffix(".again.log"))
     job = AnchorJob(plan.subject, tuple(programs.values()), tuple(places), _ANCHOR_S * len(ready))
-    outcome = run_job(job, tuple[tuple[float, ...], ...], launch)
+    outcome = run_job(job, tuple[Units, ...], launch)
     running.finish("ok" if outcome.kind == "result" else "failed", outcome.reason)
     if outcome.kind != "result":
-        return ready[:wanted]
+        return {}
     build_cache.mark_finished(fastest.cache_folder)
-    found = [(_promised_again(mix, plan, times), of) for (mix, of), times in zip(ready, outcome.value, strict=True)]
-    return sorted(found, key=lambda each: each[0].forecast.ms if each[0].forecast is not None else inf)[:wanted]
+    return {
+        str(mix.mix): replace(
+            mix, environment={**mix.environment, **wait}, forecast=_promised_again(mix, plan.anchored_spread, units)
+        )
+        for (mix, _), units in zip(ready, outcome.value, strict=True)
+    }
 
 
-def _promised_again(mix: MixPlan, plan: PipelinePlan, times_ns: Sequence[float]) -> MixPlan:
-    """Return the mix, promised by the time of each call of a unit in place of what records say of it."""
-    if mix.forecast is None:
-        return mix
-    parts = {name: ms for name, ms in mix.forecast.parts_ms.items() if name == BETWEEN}
-    for call, ns in zip(plan.loop.steady.calls, times_ns, strict=True):
-        parts[call.slot] = parts.get(call.slot, 0.0) + ns / 1e6
+def _promised_again(mix: MixPlan, spread: float, units: Units) -> Forecast | None:
+    """Return what these units promise of the mix in place of what records say of it."""
+    unit = account_of(units, {}, middle(units))
+    if unit is None:
+        return mix.forecast
+    parts = parts_ms(unit.lines)
     ms = sum(parts.values())
-    interval = around(ms, plan.anchored_spread)
-    return replace(mix, forecast=replace(mix.forecast, ms=ms, interval=interval, parts_ms=parts, anchored=True))
+    known = mix.forecast if mix.forecast is not None else Forecast(mix.mix.variants, ms, None, None)
+    return replace(known, ms=ms, interval=around(ms, spread), parts_ms=parts, anchored=True)
+
+
+def _ms(mix: MixPlan) -> float:
+    return mix.forecast.ms if mix.forecast is not None else inf
 
 
 def _program_references(

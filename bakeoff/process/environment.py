@@ -37,6 +37,8 @@ allocator and ONNX Runtime's arena keep memory too."""
 _HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """Make malloc request huge pages (madvise, glibc 2.35 and later), if the kernel gives them on request: otherwise
 weights of a gigabyte lie in 4 KiB pages, more than a core's TLB holds. docs/trials/floor-steps.md has the gain."""
+PASSIVE = {"OMP_WAIT_POLICY": "passive"}
+"""Makes threads of OpenMP, and of ONNX Runtime in this lab, sleep as soon as they wait (OpenMP 5.2, section 21.2.7)."""
 _CACHES_OFF = ("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_GRAPH_CACHE")
 """Variables removed for workers: inductor's caches show whether a build was cold or warm, and that it compiled."""
 _RECORDED = re.compile(

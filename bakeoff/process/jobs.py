@@ -274,14 +274,14 @@ class PipelineJob:
 
 @dataclass(frozen=True, slots=True)
 class AnchorJob:
-    """Job to build and check the programs of several mixes in one process, and time units of their calls in turns."""
+    """Job to build and check the programs of several mixes in one process, and time their units in turns."""
 
     DONE_BY: ClassVar[str] = "pipeline.anchor.anchor"
     subject: LoopSubject
     programs: tuple[tuple[str, MeasureJob], ...]
     """As in a PipelineJob, each program once."""
     mixes: tuple[tuple[int, ...], ...]
-    """For each mix the places of the programs that a steady unit calls, in order."""
+    """For each mix the places of its programs."""
     seconds: float
 
 

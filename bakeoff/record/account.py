@@ -6,7 +6,7 @@ phase around the step. In a pipeline, calls count towards their phase, and the t
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, Literal
@@ -15,6 +15,7 @@ from bakeoff.record.monitor import DeviceEnergy
 from bakeoff.record.pipeline import PipelineRecord, Units
 from bakeoff.record.ranks import Clock
 from bakeoff.record.session import LineKind, RangeKind, SessionRecord, UnitSpans
+from bakeoff.record.statistics import trimmed
 
 UNATTRIBUTED: Final = "unattributed"
 RangePath = tuple[tuple[str, RangeKind], ...]
@@ -76,7 +77,10 @@ class Account:
 
 def account(record: PipelineRecord | SessionRecord) -> Account | None:
     """Return the account of a record's units; None if the record has no units to count."""
-    return _of_pipeline(record) if isinstance(record, PipelineRecord) else _of_session(record)
+    if isinstance(record, PipelineRecord):
+        units = record.measurement.units
+        return account_of(units, record.phase_calls, steady(units)) if units is not None else None
+    return _of_session(record)
 
 
 def account_lines(record: PipelineRecord | SessionRecord) -> tuple[AccountLine, ...]:
@@ -95,6 +99,15 @@ def steady(units: Units) -> list[int]:
     return [place for place, kind in enumerate(units.kinds) if kind == "steady" and str(place) not in units.moved]
 
 
+def middle(units: Units) -> list[int]:
+    """Return the steady units without the fastest and the slowest twentieth, which are the machine's and not the mix's.
+
+    Of a sustained run, whose account is not kept for each unit, return all.
+    """
+    chosen = steady(units)
+    return chosen if units.spans else sorted(trimmed(chosen, units.wall_ns.__getitem__))
+
+
 def shares(parts: Sequence[int]) -> tuple[int, ...]:
     """Return each part's share of the sum in thousandths. The shares add up to 1,000: the largest remainders are
     rounded up.
@@ -111,10 +124,9 @@ def shares(parts: Sequence[int]) -> tuple[int, ...]:
     return tuple(whole)
 
 
-def _of_pipeline(record: PipelineRecord) -> Account | None:
-    units = record.measurement.units
-    chosen = steady(units) if units is not None else []
-    if units is None or not chosen or not units.lines:
+def account_of(units: Units, phase_calls: Mapping[str, int], chosen: Sequence[int]) -> Account | None:
+    """Return the account of some of a pipeline's steady units, with the calls of each phase in a unit; None of none."""
+    if not chosen or not units.lines:
         return None
     entries = _entries(units, chosen)
     met = [line for line in units.lines if line.kind != "phase" or any(line.ns[entry] for entry in entries)]
@@ -124,7 +136,7 @@ def _of_pipeline(record: PipelineRecord) -> Account | None:
         AccountLine(
             line.name,
             line.kind,
-            record.phase_calls.get(line.name, 0) * len(chosen),
+            phase_calls.get(line.name, 0) * len(chosen),
             total,
             share,
             len(chosen),

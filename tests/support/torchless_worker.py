@@ -243,42 +243,46 @@ def pipeline(job: dict[str, Any]) -> dict[str, Any]:
         time.sleep(0.8)
     if "claims" in faults:
         walls[-1] -= 1_000_000
-    count = len(walls)
     lost = 7 if "sum" in faults else 0
     error = {"name": "frame", "rel_l2": 1.0, "limit": 0.1, "passed": True}
     return {
         "status": "ok",
         "programs": programs,
         "opened_ns": [1000],
-        "units": {
-            "wall_ns": walls,
-            "started_ns": [0] * count,
-            "frames": [1] * count,
-            "kinds": kinds,
-            "sessions": [0] * count,
-            "lines": [
-                {"name": "denoise", "kind": "phase", "slot": "wm", "ns": [4_000_000] * count},
-                {
-                    "name": "unattributed",
-                    "kind": "unattributed",
-                    "slot": "",
-                    "ns": [w - 4_000_000 - lost for w in walls],
-                },
-            ],
-            "programs": [],
-            "copied_bytes": [0] * count,
-        },
+        "units": _units(walls, kinds, 4_000_000, lost),
         "parity": {"reference": "r", "reference_dtype": "fp64", "units": [{"unit": 1, "outputs": [error]}]},
         "device_state": {"other_cpu_share": 0.0},
     }
 
 
-def anchor(job: dict[str, Any]) -> list[list[float]]:
-    """Each call takes 1 ms, in later mixes a little less. With BAKEOFF_TEST_NO_ANCHOR it dies."""
+def anchor(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """A unit takes 3 ms, in later mixes a little less. With BAKEOFF_TEST_NO_ANCHOR it dies."""
     work("import", "weights", "build", "timing")
     if os.environ.get("BAKEOFF_TEST_NO_ANCHOR"):
         os.kill(os.getpid(), signal.SIGKILL)
-    return [[1e6 - 1000.0 * place] * len(mix) for place, mix in enumerate(job["mixes"])]
+    return [_units([3_000_000 - 3_000 * place], ["steady"], 1_000_000) for place, _ in enumerate(job["mixes"])]
+
+
+def _units(walls: list[int], kinds: list[str], denoise_ns: int, lost: int = 0) -> dict[str, Any]:
+    count = len(walls)
+    return {
+        "wall_ns": walls,
+        "started_ns": [0] * count,
+        "frames": [1] * count,
+        "kinds": kinds,
+        "sessions": [0] * count,
+        "lines": [
+            {"name": "denoise", "kind": "phase", "slot": "wm", "ns": [denoise_ns] * count},
+            {
+                "name": "unattributed",
+                "kind": "unattributed",
+                "slot": "",
+                "ns": [wall - denoise_ns - lost for wall in walls],
+            },
+        ],
+        "programs": [],
+        "copied_bytes": [0] * count,
+    }
 
 
 def rolled_out(programs: list[dict[str, Any]], units: int) -> dict[str, Any]:

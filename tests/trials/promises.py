@@ -35,15 +35,14 @@ from bakeoff.pipeline.forecast import forecasts
 from bakeoff.pipeline.plan import MixPlan, PipelinePlan, make_pipeline_plan, sweep_of
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.pipeline.run import run_pipeline
-from bakeoff.record.account import account
-from bakeoff.record.forecast import BETWEEN
+from bakeoff.process.environment import PASSIVE
+from bakeoff.record.forecast import BETWEEN, typical
 from bakeoff.record.objective import OF_BUDGET, parse_objective
 from bakeoff.record.pipeline import Budget, Forecast
 from bakeoff.sweeps.progress import Unheard
 
 HERE = Path(__file__).resolve().parent
 UNITS = 200
-PASSIVE = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 ACTIVE = {"OMP_WAIT_POLICY": "active", "KMP_BLOCKTIME": "infinite"}
 SETTINGS: Mapping[str, tuple[Mapping[str, str], int]] = {
     "": ({}, 0), "passive": (PASSIVE, 0), "active": (ACTIVE, 0), "1 thread": ({}, 1),
@@ -117,6 +116,7 @@ LOOPS: Mapping[str, Tried] = {
             (_windows("onnxruntime", "inductor"), _windows("inductor", "onnxruntime")),
             (_windows("eager"), _windows("openvino", "onnxruntime")),
         ),
+        pools=((_windows("onnxruntime"), _windows("onnxruntime", "inductor")),),
     ),
     "owl": Tried("owl", ((_owl("inductor", "openvino"), _owl("inductor")),), preset="200m"),
     "matrix": Tried("matrix", ((_matrix("inductor", "openvino"), _matrix("inductor")),), preset="cpu"),
@@ -199,7 +199,7 @@ def tried_pair(name: str, number: int, setting: str, pair: tuple[str, str], runs
         raise KeyboardInterrupt
     for entry in done.stored:
         record, mix = entry.record, str(entry.record.mix)
-        unit, promise, anchored = account(record), by_records[mix], record.forecast
+        unit, promise, anchored = typical(record), by_records[mix], record.forecast
         lines.append(
             {
                 "loop": name,
@@ -218,6 +218,7 @@ def tried_pair(name: str, number: int, setting: str, pair: tuple[str, str], runs
                 "interval_ms": promise.interval if promise is not None else None,
                 "between_ms": promise.parts_ms.get(BETWEEN) if promise is not None else None,
                 "anchored_ms": anchored.ms if anchored is not None and anchored.anchored else None,
+                "passive": PASSIVE.items() <= record.environment.items(),
                 "run_between_ms": sum(line.ms for line in unit.lines if not line.slot) if unit is not None else None,
             }
         )

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from bakeoff.models.words import counted
+from bakeoff.process.environment import PASSIVE
 from bakeoff.record.budget import (
     EXACT_DB,
     check_forecast,
@@ -94,6 +95,8 @@ def answer(budget: Budget, entries: Sequence[StoredPipeline]) -> str:
         text += f", {rate(fps)} frames/s"
     if promised is not None and error is not None:
         text += f"; {promise_text(promised)} ms were promised ({error:+.1%})"
+    waits = [f"{name}={value}" for name, value in record.environment.items() if name in PASSIVE]
+    text += f"; set {waits[0]} where it runs" if waits else ""
     return f"{text}; limits {fit_text(checks)}" if checks else text
 
 

@@ -1,54 +1,54 @@
-"""Times the programs of several mixes in turns, in one process: each mix makes the calls of a unit in their order."""
+"""Times the units of several mixes in turns, in one process, before each runs in a process of its own."""
 
 import random
-from itertools import pairwise
-from statistics import fmean
+from collections.abc import Sequence
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import AnchorJob
+from bakeoff.record.pipeline import Units
 from bakeoff.worker.clocks.clock import now_ns
-from bakeoff.worker.clocks.in_loop import other_work
-from bakeoff.worker.pipeline.programs import build_programs
-from bakeoff.worker.reporter import Report, wait_for_idle_threads
-from bakeoff.worker.subject import synchronise
-from bakeoff.worker.torch_flags import apply_flags, flags
+from bakeoff.worker.device import watching
+from bakeoff.worker.failures import call_stage
+from bakeoff.worker.pipeline.parity import pipeline_of
+from bakeoff.worker.pipeline.programs import LoopProgram, build_programs
+from bakeoff.worker.pipeline.runner import LoopRunner
+from bakeoff.worker.pipeline.units import TimedUnits, UnitLog, counters
+from bakeoff.worker.reporter import Reporter, wait_for_idle_threads
+from bakeoff.worker.torch_flags import flags
 
 _TURN_NS = 25_000_000
 """Shortest turn of a mix, about as in its run: its first unit finds threads asleep and caches cold there too."""
 
 
-def anchor(job: AnchorJob, report: Report) -> tuple[tuple[float, ...], ...]:
-    """Return for each mix the mean nanoseconds of each call of a unit. Raises BakeoffError if a program is not ok."""
+def anchor(job: AnchorJob, report: Reporter) -> tuple[Units, ...]:
+    """Return the units of each mix; all of them have a steady one.
+
+    Raises BakeoffError if a program is not ok, and StageError if one fails in the loop.
+    """
     device = job.subject.device
-    with flags("fp32", job.subject.threads, search=device == "cuda"):
+    with flags("fp32", job.subject.threads, search=device == "cuda"), watching(device) as watch:
         built, failed, _ = build_programs(job, report)
         if failed is not None:
             raise BakeoffError(f"{failed.name} is {failed.status}: {failed.reason}", "check-failed")
-        engines = [(one.flags, one.checked.built.engine.bind(one.checked.sets[0])) for one in built]
-        work = other_work(device)
 
-        def unit(places: tuple[int, ...]) -> list[int]:
-            work()
-            marks = [now_ns()]
-            for own, call in (engines[place] for place in places):
-                apply_flags(own)
-                call()
-                synchronise(device)
-                marks.append(now_ns())
-            return [after - before for before, after in pairwise(marks)]
+        def timed(programs: Sequence[LoopProgram]) -> TimedUnits:
+            engines = {program.key: program.engine(job.subject.loop) for program in programs}
+            dtypes = {program.made.slot: program.job.dtype for program in programs}
+            runner = call_stage(lambda: LoopRunner(pipeline_of(job.subject), job.subject, engines, dtypes))
+            log = UnitLog(job.subject.loop, counters(programs), programs[0].job.policy.settle_ratio)
+            return TimedUnits(runner, log, watch, device, report)
 
-        def turn(number: int) -> list[list[int]]:
-            wait_for_idle_threads()
-            began_ns, made = now_ns(), list[list[int]]()
-            while not made or now_ns() - began_ns < _TURN_NS:
-                made.append(unit(job.mixes[number]))
-            return made
-
+        mixes = [timed([built[place] for place in places]) for places in job.mixes]
         report("timing")
-        for number in range(len(job.mixes)):
-            turn(number)  # warms up
-        units, ends_ns = {number: turn(number) for number in range(len(job.mixes))}, now_ns() + round(job.seconds * 1e9)
+        for mix in mixes:
+            while not mix.log.steady:
+                mix.turn(1)
+        ends_ns = now_ns() + round(job.seconds * 1e9)
         while now_ns() < ends_ns:
-            for number in random.sample([*units], len(units)):
-                units[number] += turn(number)
-    return tuple(tuple(fmean(times) for times in zip(*own, strict=True)) for own in units.values())
+            for mix in random.sample(mixes, len(mixes)):
+                wait_for_idle_threads()
+                turn_ends_ns = now_ns() + _TURN_NS
+                mix.turn(1)
+                while now_ns() < turn_ends_ns:
+                    mix.turn(1)
+    return tuple(units for mix in mixes if (units := mix.log.units()) is not None)

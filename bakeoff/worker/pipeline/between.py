@@ -1,4 +1,7 @@
-"""Times a loop between its programs: units whose engines return recorded outputs, fed as those of a mix are."""
+"""Times a loop between its programs: units whose engines return recorded outputs, fed as those of a mix are.
+
+Each call first does other work on all threads, so that the loop's own operations find caches cold as after an engine.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +18,7 @@ from bakeoff.models.pipelines.pipeline import Key, Loop, Pipeline
 from bakeoff.models.signature import Signature, describe_output
 from bakeoff.process.jobs import DescribeLoopJob, LoopSubject
 from bakeoff.worker.clocks.clock import now_ns
+from bakeoff.worker.clocks.in_loop import other_work
 from bakeoff.worker.failures import StageError, call_stage
 from bakeoff.worker.pipeline.feeder import ProgramEngine
 from bakeoff.worker.pipeline.runner import LoopRunner
@@ -31,19 +35,27 @@ _MOST_ELEMENTS = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class _Passing(Engine):
-    """Computes nothing; a loop passes it other tensors at each call."""
+    """Returns recorded outputs after other work; a loop passes it other tensors at each call."""
 
     outputs: tuple[Tensor, ...]
+    work: Callable[[], None]
 
     def bind(self, inputs: Mapping[str, Tensor]) -> Call:  # noqa: ARG002
-        return lambda: self.outputs
+        return self._returning(self.outputs)
+
+    def _returning(self, outputs: Sequence[Tensor]) -> Call:
+        def call() -> tuple[Tensor, ...]:
+            self.work()
+            return tuple(outputs)
+
+        return call
 
     def rebinds(self) -> bool:
         return True
 
 
 class _Bound(_Passing):
-    """Computes nothing; a loop copies new values into the memory that it is bound to."""
+    """Returns recorded outputs after other work; a loop copies new values into the memory that it is bound to."""
 
     __slots__ = ()
 
@@ -55,7 +67,7 @@ class _Bound(_Passing):
         shared: bool = False,
     ) -> Port:
         def bind(_inputs: Mapping[str, Tensor], results: Sequence[Tensor]) -> Call:
-            return lambda: tuple(results)
+            return self._returning(results)
 
         return bound_port(inputs, self.outputs, bind, outputs, carried, shared)
 
@@ -67,19 +79,20 @@ def with_between(
     signatures: Mapping[Key, Signature],
     job: DescribeLoopJob,
 ) -> Loop:
-    """Return the loop with the mean time of a steady unit whose engines compute nothing.
+    """Return the loop with the mean time that a steady unit takes outside of calls.
 
     `units` are the loop's first ones, `signatures` those of its author's programs; without any, nothing was computed
     and outputs are zeros. A loop without programs, with large inputs, or that cannot run on such outputs, is returned
     as it is.
     """
+    work = other_work(job.device)
     subject = LoopSubject(loop, job.seed, 0, {}, job.device, job.threads)
     calls = {one.key: one for unit in units for one in unit.calls}
     elements = sum(value.numel() for one in calls.values() for value in (*one.inputs.values(), *one.outputs.values()))
     if not calls or elements > _MOST_ELEMENTS:
         return loop
 
-    def unit_ns(engine: Callable[[tuple[Tensor, ...]], Engine]) -> int:
+    def unit_ns(engine: Callable[[tuple[Tensor, ...], Callable[[], None]], Engine]) -> int:
         engines = {}
         for key, one in calls.items():
             outputs = tuple(
@@ -88,7 +101,7 @@ def with_between(
             )
             inputs = {name: _zeros(value, job.device) for name, value in one.inputs.items()}
             call = (signatures[key], describe_output(one.result)) if key in signatures else None
-            engines[key] = ProgramEngine(engine(outputs), [*one.outputs], inputs, None, call)
+            engines[key] = ProgramEngine(engine(outputs, work), [*one.outputs], inputs, None, call)
         runner = LoopRunner(pipeline, subject, engines, {slot.name: "fp32" for slot in loop.slots})
         return _unit_ns(runner, loop)
 
@@ -108,14 +121,14 @@ def _zeros(value: Tensor, device: str) -> Tensor:
 
 
 def _unit_ns(runner: LoopRunner, loop: Loop) -> int:
-    """Return the mean time of a unit with full windows."""
+    """Return the mean time of a unit with full windows outside of its calls."""
     first = max(loop.filling, len(loop.opening))
     first = first if loop.max_units is None else min(first, loop.max_units - 1)
-    walls, until_ns = list[int](), now_ns() + _LONGEST_NS
-    while len(walls) < _UNITS and (now_ns() < until_ns or len(walls) < _FEWEST):
+    times, until_ns = list[int](), now_ns() + _LONGEST_NS
+    while len(times) < _UNITS and (now_ns() < until_ns or len(times) < _FEWEST):
         if runner.at_end:
             runner.open()
         number, sample = runner.next_unit, runner.unit()
         if number >= first:
-            walls.append(sample.wall_ns)
-    return round(fmean(walls))
+            times.append(sum(ns for segment, ns in sample.segments.items() if not segment.program))
+    return round(fmean(times))

@@ -259,7 +259,7 @@ class TimedUnits:
             if line == b"stop":
                 return
             idle_cpu_s = time.process_time() - idle_since
-            block = self._turn(int(line.split()[1]))
+            block = self.turn(int(line.split()[1]))
             self.watch.read()
             wait_for_idle_threads()
             idle_since = time.process_time()
@@ -287,7 +287,7 @@ class TimedUnits:
                     read_s = time.monotonic()
                 wait_s = max(0, pace.begin_ns(stamp) - now_ns()) / 1e9
 
-    def _turn(self, units: int) -> Block:
+    def turn(self, units: int) -> Block:
         """Run at least one unit and at most `units`; the caller adds the idle CPU time to the returned block."""
         walls: list[int] = []
         while True:

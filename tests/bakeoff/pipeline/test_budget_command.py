@@ -120,7 +120,7 @@ def test_the_best_two_run_side_by_side_and_keep_the_request() -> None:
     }
     assert found["ship"]["record"] in [mix["record"] for mix in found["mixes"]]
     promised = {record.forecast.ms: record.forecast.anchored for record in records if record.forecast is not None}
-    assert promised == {3.0: True, 2.997: True}, "three calls, which the worker that times them again says take 1 ms"
+    assert promised == {3.0: True, 2.997: True}, "by the worker that times units of all mixes"
 
 
 def test_of_mixes_that_records_do_not_tell_apart_the_fastest_two_by_the_second_timing_run() -> None:

@@ -21,6 +21,8 @@ from bakeoff.process.jobs import (
     ReferenceJob,
     Subject,
 )
+from bakeoff.record.account import account_of, steady
+from bakeoff.record.forecast import BETWEEN, parts_ms
 from bakeoff.record.pipeline import SlotProgram
 from bakeoff.worker.clocks import in_loop
 from bakeoff.worker.pipeline.anchor import anchor
@@ -111,16 +113,16 @@ def test_a_program_that_fails_keeps_what_was_built_before(tmp_path: Path, monkey
     assert failed.weights, "its weights are known"
 
 
-def test_programs_of_several_mixes_are_timed_again_in_the_order_of_their_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_units_of_several_mixes_are_timed_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make_job(tmp_path, {"world": "eager/fp32", "stream": "eager/fp32"})
     slow = replace(made.programs[0][1], steps=(BackendStep("loop_backends:SLOW", {}),))
     programs = (*made.programs, ("world", slow))
     monkeypatch.chdir(tmp_path)
-    first, second = anchor(AnchorJob(made.subject, programs, ((0, 0, 1), (2, 1)), 0.1), Heard())
-    assert (len(first), len(second)) == (3, 2)
-    assert second[0] > 5e6 > max(first), "a call of the slow one takes 5 ms"
+    timed = anchor(AnchorJob(made.subject, programs, ((0, 1), (2, 1)), 0.1), Heard())
+    found = [account_of(units, {}, steady(units)) for units in timed]
+    first, second = (parts_ms(unit.lines) for unit in found if unit is not None)
+    assert first.keys() == second.keys() == {"world", "stream", BETWEEN}
+    assert second["world"] > 5.0 > first["world"], "a call of the slow one takes 5 ms"
 
 
 def test_a_program_that_is_not_ok_is_refused_where_it_is_timed_again(

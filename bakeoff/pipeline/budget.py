@@ -19,7 +19,7 @@ from bakeoff.record.pipeline import Budget, Forecast
 MOST_MIXES: Final = 200_000
 _MOST_SHOWN: Final = 8
 _MOST_ANCHORED: Final = 4
-"""Mixes that are timed again; all their programs are in one process."""
+"""Mixes whose units are timed first; all their programs are in one process."""
 
 
 def solve(

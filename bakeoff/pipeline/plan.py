@@ -94,7 +94,7 @@ class PipelinePlan:
     spread: float
     """How far runs lie from their promises by records on this machine, as a share."""
     anchored_spread: float
-    """The same of mixes whose programs were timed again."""
+    """The same of mixes whose units were timed first."""
     notes: tuple[str, ...] = ()
     """Notes to print before the run, such as mixes that were left out, and why."""
     slots: Mapping[str, Plan] = field(default_factory=dict)

@@ -373,7 +373,7 @@ class Forecast:
     parts_ms: dict[str, float] = field(default_factory=dict)
     """By slot the time of its calls, and `between programs`; they add up to `ms`."""
     anchored: bool = False
-    """Whether the calls were timed again, in the order of a unit, just before the mix ran."""
+    """Whether units were timed in one process with other mixes, just before the mix ran."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ def test_a_folder_that_was_changed_is_refused(mix: Path) -> None:
         ({"artifacts": {"wm.world": "../other"}}, r"lists the artifact '\.\./other'"),
         ({"digests": {"../..": "0" * 64}}, "which is not a folder of the mix"),
         ({"digests": {**read_mix(mix).digests, name: "0" * 64}}, f"{name} is not the artifact that was exported"),
-        ({"schema": 99}, "has the schema 99 of a mix, this version reads 2; update bakeoff"),
+        ({"schema": 99}, "has the schema 99 of a mix, this version reads 3; update bakeoff"),
     ):
         before = (mix / MANIFEST).read_bytes()
         rewrite(mix, **changes)  # type: ignore[arg-type]

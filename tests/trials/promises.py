@@ -3,7 +3,7 @@
     python tests/trials/promises.py WORK [--only toy page] [--runs 2] [--apart 3600] [--pools]
 
 Sweeps what the mixes below need (records, caches and files go to the folder WORK), then runs each loop's mixes in
-pairs, as a budget runs its two best: timed again, promised, measured. A second run of a pair begins `--apart` seconds
+pairs, as a budget runs its two best: timed first, promised, measured. A second run of a pair begins `--apart` seconds
 after the first.
 With `--pools` each pair of `mixed` and `page` runs again under other settings of waiting and other numbers of threads.
 Each pair adds two lines to tests/trials/promises.jsonl, so the same command goes on where it stopped; then

@@ -145,6 +145,20 @@ def test_a_second_timing_that_fails_leaves_the_promises_by_records(monkeypatch: 
     }
 
 
+def test_threads_sleep_in_a_mix_that_is_faster_so_where_an_engine_has_threads_of_its_own() -> None:
+    beside = own(EAGER.replace("eager", "onnxruntime"), 1.02)
+    keep(own(COMPILED, 1.0), beside, own(PICTURE, 2.0))
+    found = answer()
+    waits = {
+        entry.record.mix.variants.partition("/")[0]: entry.record.environment.get("OMP_WAIT_POLICY")
+        for entry in load_all(paths.runs_folder()).pipelines
+    }
+    assert waits == {"wm=inductor[freezing]": None, "wm=onnxruntime": "passive"}
+    shipped = next(each for each in found["mixes"] if each["ship"])
+    assert shipped["promised_ms"] == 2.0
+    assert "set OMP_WAIT_POLICY=passive where it runs" in " ".join(budget().stdout.split())
+
+
 def test_an_interrupted_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_arguments: object) -> None:
         raise KeyboardInterrupt

@@ -150,6 +150,11 @@ class TestPromises:
         assert forecast_error(record) == pytest.approx(100 / 81 - 1)
         assert explained(record) == (BETWEEN, pytest.approx(10), pytest.approx(19))
 
+    def test_units_that_the_machine_stopped_do_not_decide_whether_a_promise_held(self) -> None:
+        usual = of_units(units(scaled(1.0, 40)))
+        stopped = of_units(units([*scaled(1.0, 38), *scaled(100.0, 2)]))
+        assert forecast_error(stopped) == forecast_error(usual) == pytest.approx(100 / 81 - 1)
+
     def test_nothing_is_explained_where_parts_or_all_promises_lack(self) -> None:
         record = of_units(units(scaled(1.0, 1)))
         assert explained(replace(record, forecast=replace(promise(), parts_ms={}))) is None

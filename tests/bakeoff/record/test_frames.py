@@ -151,8 +151,8 @@ class TestPromises:
         assert explained(record) == (BETWEEN, pytest.approx(10), pytest.approx(19))
 
     def test_units_that_the_machine_stopped_do_not_decide_whether_a_promise_held(self) -> None:
-        usual = of_units(units(scaled(1.0, 40)))
-        stopped = of_units(units([*scaled(1.0, 38), *scaled(100.0, 2)]))
+        usual = of_units(units(scaled(1.0, 1) * 40))
+        stopped = of_units(units([*scaled(1.0, 1) * 38, *scaled(100.0, 2)]))
         assert forecast_error(stopped) == forecast_error(usual) == pytest.approx(100 / 81 - 1)
 
     def test_nothing_is_explained_where_parts_or_all_promises_lack(self) -> None:

@@ -46,7 +46,7 @@ def page(found: Sequence[Line]) -> str:
         "# Promises of a unit's time\n",
         "Written by `tests/trials/promises.py` from what it recorded in tests/trials/promises.jsonl; do not edit. "
         "Mixes run in pairs as a budget runs its two best: units of both are timed in one process, with threads that "
-        "sleep too where an engine has its own; a unit is promised, then each mix is measured in a process of its own.\n",
+        "sleep too where an engine has its own; a unit is promised, then each mix is measured in its own process.\n",
     ]
     if usual:
         parts += [_parts(usual), _mixes(usual)]

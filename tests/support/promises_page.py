@@ -93,7 +93,8 @@ def _mixes(found: Sequence[Line]) -> str:
         for one in found
     ]
     headings = ["loop", "run", "mix", "status", "unit ms", "before", "by records", "timed first", "sleep"]
-    return f"## Each mix\n\nErrors are of the measured mean against the promise; *sleep*: with `OMP_WAIT_POLICY=passive`.\n\n{tabulate(rows, headings, 'github')}\n"
+    said = "Errors are of the measured mean against the promise; *sleep*: with `OMP_WAIT_POLICY=passive`."
+    return f"## Each mix\n\n{said}\n\n{tabulate(rows, headings, 'github')}\n"
 
 
 def _written(one: Line, promised: float | None) -> str:

@@ -25,20 +25,14 @@ from bakeoff.record.schema import NEVER_RUN, SCHEMA, Calibration, Clock, Measure
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
 from bakeoff.sweeps.context import SweepContext
-from bakeoff.sweeps.turns import WorkerEnd
 
 Reported = TypeVar("Reported", Measurement, PipelineMeasurement, SlotProgram)
 STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
 """Status of a row by the outcome of a worker that ended without a result."""
 
 
-def make_record(
-    context: SweepContext, row: Row, outcome: Outcome, ended: WorkerEnd | None = None, findings: Sequence[Finding] = ()
-) -> Record:
-    """Return the record of one attempt at a row, whatever its outcome.
-
-    `ended` is how its worker ended, if one was started; `findings` are added to those of the outcome.
-    """
+def make_record(context: SweepContext, row: Row, outcome: Outcome, findings: Sequence[Finding] = ()) -> Record:
+    """Return the record of one attempt at a row, whatever its outcome, to whose findings `findings` are added."""
     watched = outcome.watched
     plan, component, subject = context.plan, context.plan.component, row.subject
     preset = component.preset(subject.preset)
@@ -73,8 +67,8 @@ def make_record(
         source=source_of(row),
         position=context.position(row),
         order_seed=context.order_seed,
-        build_span_s=context.since_start(ended.built if ended is not None else None),
-        alone_span_s=context.since_start(ended.alone if ended is not None else None),
+        build_span_s=context.since_start(outcome.built),
+        alone_span_s=context.since_start(outcome.alone),
         objective=plan.request.objective,
         node=host.node(),
         asked=dict(plan.request.asked),

@@ -92,7 +92,7 @@ class Config:
         problem = ""  # what neither the network nor its number of parameters would show
         if not FRAMES_PER_BLOCK < self.window <= 2 * FRAMES_PER_BLOCK:
             problem = f"window is {self.window}; it must be 4, 5 or 6: one to three latent frames before a block"
-        elif not self.steps or list(self.steps) != sorted({*self.steps}, reverse=True) or self.steps[0] > TRAINING_STEPS:
+        elif not self.steps or self.steps[0] > TRAINING_STEPS or self.steps != (*sorted({*self.steps}, reverse=True),):
             problem = f"steps is {self.steps!r}; they must decrease from at most {TRAINING_STEPS}"
         if problem:
             raise BakeoffError(f"matrix-wm config: {problem}", "bad-config")

@@ -3,7 +3,6 @@
 Workers run code of compilers and users, so the files that they must not change are sealed with hashes here.
 """
 
-import hashlib
 import os
 import random
 import shutil
@@ -16,12 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from bakeoff.machine.files import write_atomically
+from bakeoff.machine.files import sha256_of, write_atomically
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.host import Load
 from bakeoff.machine.locks import entry_lock
 from bakeoff.models.component import Work
-from bakeoff.models.plain_file import open_plain, read_plain
+from bakeoff.models.plain_file import read_plain
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.jobs import Subject
@@ -221,7 +220,7 @@ def hashes(seal: Seal) -> dict[str, str]:
 
 def seal_folder(folder: Path) -> Seal:
     """Hash all files of the folder, store the hashes beside it, and return them."""
-    seal = {name: SealedFile(_sha256(folder / name), _stat(folder / name)) for name in _names(folder)}
+    seal = {name: SealedFile(sha256_of(folder / name), _stat(folder / name)) for name in _names(folder)}
     write_atomically(_seal_file(folder), msgspec.json.encode(seal))
     return seal
 
@@ -244,7 +243,7 @@ def changed_files(folder: Path, seal: Seal, trust_stat: bool) -> tuple[str, ...]
     for name in names & set(seal):
         with suppress(OSError):
             same = trust_stat and _stat(folder / name) == seal[name].stat
-            if same or _sha256(folder / name) == seal[name].sha256:
+            if same or sha256_of(folder / name) == seal[name].sha256:
                 continue
         changed.add(name)
     return tuple(sorted(changed))
@@ -269,8 +268,3 @@ def _names(folder: Path) -> list[str]:
 def _stat(path: Path) -> tuple[int, ...]:
     found = path.lstat()
     return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _sha256(path: Path) -> str:
-    with open_plain(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -149,13 +149,9 @@ def _link(names: Iterable[str], cached: Path, own: Path) -> None:
                 raise BakeoffError(text, code="not-writable") from error
 
 
-def _eager_file(dtype: str) -> str:
-    """Return the name of the file with eager's own error in a dtype, which sets the limits of rows of that dtype."""
-    return f"eager-{dtype}.json"
-
-
 def _make(context: SweepContext, row: Row, folder: Path, own: Path, launch: Launch, dtypes: Collection[str]) -> Outcome:
-    files = [own / _ABOUT, *(folder / name for name in (_ABOUT, *map(_eager_file, dtypes)))]
+    # Eager's own error in a dtype sets the limits of rows of that dtype.
+    files = [own / _ABOUT, folder / _ABOUT, *(folder / f"eager-{dtype}.json" for dtype in dtypes)]
     if not row.subject.checkpoint and all(file.exists() for file in files):
         return Outcome("result")
     # Not the row's own environment: no compiler runs here, and nothing may be left in a compiler's cache.

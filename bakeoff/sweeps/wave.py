@@ -193,18 +193,14 @@ def _why_again(tried: Try, outcome: Outcome, references: References, tries: int)
 def _around(tried: Try, outcome: Outcome, references: References) -> list[Finding]:
     """Return findings about the circumstances of a row: changed references, and a failed first attempt."""
     found = []
-    changed = references.changed() if outcome.kind == "result" else ()
-    if changed:
+    if changed := references.changed() if outcome.kind == "result" else ():
         # Its own limits were read before any of its code ran, and the next row gets references made anew.
-        found.append(_tampered(changed))
+        text = f"{', '.join(changed)} of its references changed while this row ran"
+        found.append(new_finding("tampered", text))
     if tried.ended_before:
         text = f"it was run again by itself, because it had ended otherwise at first: {tried.ended_before}"
         found.append(new_finding("run-again", text))
     return found
-
-
-def _tampered(changed: Sequence[str]) -> Finding:
-    return new_finding("tampered", f"{', '.join(changed)} of its references changed while this row ran")
 
 
 LEAST_NAMED = 0.8

@@ -109,7 +109,7 @@ def refused_subjects(plan: Plan, runs: Path, progress: Progress) -> list[Bakeoff
     rows = {row.subject: row for row in reversed(plan.rows) if row.never_runs is None}
     found, cache = [], paths.ensure_writable(paths.cache_folder(), "caches")
     with device_lock(next(iter(rows)).device if rows else "cpu", progress.say, cache, bool(rows)):
-        context = make_context(plan, "references", "", runs, cache, host.Load(0.0, 0.0, 0), progress)
+        context = make_context(plan, "references", "", runs, cache, host.Load(0.0, 0.0), progress)
         for row in rows.values():
             running = progress.start(0, 0, f"references of {row.variant.component}.{row.variant.workload}")
             try:

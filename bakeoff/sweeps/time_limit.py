@@ -94,18 +94,15 @@ class TimeLimit:
         if not self.seconds:
             yield
             return
-        began = time.monotonic()
         handler = signal.signal(signal.SIGALRM, _stop)
         left_s = self.left_s + grace_s(self.seconds)
-        delay, interval = signal.setitimer(signal.ITIMER_REAL, max(left_s, 0.001))
+        signal.setitimer(signal.ITIMER_REAL, max(left_s, 0.001))
         try:
             with raised_again(TimeIsUpError):
                 yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, handler)
-            if delay:
-                signal.setitimer(signal.ITIMER_REAL, max(delay - (time.monotonic() - began), 0.001), interval)
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

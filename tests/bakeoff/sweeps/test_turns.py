@@ -57,6 +57,19 @@ def with_deadlines(task: Task, **limits: float) -> Task:
     return job, replace(launch, deadlines=Deadlines(60.0, limits))
 
 
+def kept_workers(monkeypatch: pytest.MonkeyPatch) -> list[LiveWorker]:
+    """Return the list to which each worker is added when it is made."""
+    made: list[LiveWorker] = []
+
+    class Kept(LiveWorker):
+        def __init__(self, job: MeasureJob, launch: Launch) -> None:
+            super().__init__(job, launch)
+            made.append(self)
+
+    monkeypatch.setattr(turns, "LiveWorker", Kept)
+    return made
+
+
 def ended_in_turns(tasks: list[Task]) -> list[Outcome]:
     with in_turns(tasks) as workers:
         return [worker.finish(MeasureResult) for worker in workers if worker is not None]
@@ -110,13 +123,7 @@ def test_a_guard_that_is_killed_costs_its_own_worker_alone(
     told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("BAKEOFF_TEST_HANGS", "aoti")
-    made: list[LiveWorker] = []
-
-    def live(job: MeasureJob, launch: Launch) -> LiveWorker:
-        made.append(LiveWorker(job, launch))
-        return made[-1]
-
-    monkeypatch.setattr(turns, "LiveWorker", live)
+    made = kept_workers(monkeypatch)
     *others, hanging = tasks(told, tmp_path)
     killed: list[int] = []
 
@@ -154,13 +161,7 @@ def test_a_build_that_is_not_waited_for_is_ended_before_the_others_have_their_tu
     told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("BAKEOFF_TEST_HANGS", "aoti")
-    made: list[LiveWorker] = []
-
-    def live(job: MeasureJob, launch: Launch) -> LiveWorker:
-        made.append(LiveWorker(job, launch))
-        return made[-1]
-
-    monkeypatch.setattr(turns, "LiveWorker", live)
+    made = kept_workers(monkeypatch)
     with in_turns(tasks(told, tmp_path), lambda built: inf if built < 2 else 0.0) as workers:
         assert made[2].timeline[-1][0] == "", "it has ended"
         ended = [None if worker is None else worker.finish(MeasureResult).kind for worker in workers]

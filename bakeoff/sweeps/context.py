@@ -28,8 +28,7 @@ from bakeoff.process.supervisor import Outcome
 from bakeoff.record.floor import share, work_dtypes
 from bakeoff.record.kept import read_stamp
 from bakeoff.record.schema import Record, SelftestStamp
-from bakeoff.record.store import load_all
-from bakeoff.sweeps.describe import known_ceilings, unmeasured_dtypes, works_of
+from bakeoff.sweeps.describe import known_ceilings, works_of
 from bakeoff.sweeps.progress import Progress
 
 
@@ -96,8 +95,6 @@ class SweepContext:
     """The best known ceilings: from the records at first, later also from measurements of this sweep."""
     selftest: SelftestStamp | None
     progress: Progress
-    unmeasured: tuple[str, ...] = ()
-    """Dtypes of the rows whose ceilings are still to be measured."""
     measured_again: set[str] = field(default_factory=set)
     """Dtypes whose ceilings this sweep measured again."""
     works: Mapping[Subject, Work] = field(default_factory=dict)
@@ -151,18 +148,7 @@ def make_context(
     """
     order = plan.rows if order_seed is None else shuffled(plan.rows, order_seed)
     context = SweepContext(plan, sweep, order, order_seed, note, load, cache, (), read_stamp(), progress)
-    context = _with_ceilings(context, runs, ())
-    return replace(context, unmeasured=_unmeasured(plan, runs))
-
-
-def _unmeasured(plan: Plan, runs: Path) -> tuple[str, ...]:
-    """Return the dtypes whose ceilings must be measured before the rows run; () if all are known or time is limited."""
-    if not plan.request.ceilings or plan.request.time_limit_s or not plan.rows:
-        return ()
-    running = (row for row in plan.rows if row.never_runs is None)
-    wanted = {dtype for row in running for dtype in work_dtypes(row.variant.dtype, row.quantisation)}
-    subject = plan.rows[0].subject
-    return tuple(sorted(wanted.intersection(unmeasured_dtypes(load_all(runs), subject.device, subject.threads))))
+    return _with_ceilings(context, runs, ())
 
 
 def with_works(context: SweepContext) -> SweepContext:
@@ -171,10 +157,13 @@ def with_works(context: SweepContext) -> SweepContext:
 
 
 def with_ceilings(context: SweepContext, runs: Path) -> SweepContext:
-    """Return the context after measuring the missing ceilings of its rows' dtypes."""
-    if not context.unmeasured:
+    """Return the context after measuring the missing ceilings of its rows' dtypes; unchanged with a time limit."""
+    if context.plan.request.time_limit_s:
         return context
-    return replace(_with_ceilings(context, runs, context.unmeasured), unmeasured=())
+    running = (row for row in context.plan.rows if row.never_runs is None)
+    return _with_ceilings(
+        context, runs, {dtype for row in running for dtype in work_dtypes(row.variant.dtype, row.quantisation)}
+    )
 
 
 def with_ceilings_again(context: SweepContext, runs: Path, record: Record) -> SweepContext:

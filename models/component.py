@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
 
-from bakeoff.models.errors import bad_config, no_such
-from bakeoff.models.words import counted
+from bakeoff.models.errors import no_such
 
 if TYPE_CHECKING:
     from bakeoff.models.signature import Node, Signature
@@ -324,24 +323,3 @@ class Component:
         """Import and return the object whose `build` makes the module; needs torch, so call it in workers only."""
         module = import_module(self.network)
         return module.open_network(self.folder) if self.folder else module
-
-
-def require_positive_integers(config: Any, component: str) -> None:
-    """Check the fields of a config dataclass that are declared `int`, `tuple[int, int]` or `tuple[int, ...]`.
-
-    Each integer must be at least 1. A tuple must have the declared length; `tuple[int, ...]` must not be empty.
-    Raises BakeoffError naming the field.
-    """
-    for name, kind in get_type_hints(type(config)).items():
-        value, parts = getattr(config, name), get_args(kind)
-        if kind is int:
-            values, fits, wanted = (value,), True, "a whole number"
-        elif get_origin(kind) is tuple and parts[0] is int:
-            values, open_ended = value, parts[-1] is Ellipsis
-            fits = isinstance(value, tuple) and (bool(value) if open_ended else len(value) == len(parts))
-            wanted = "one or more whole numbers" if open_ended else counted(len(parts), "whole number")
-        else:
-            continue
-        # type() and not isinstance(), since True is an int
-        if not (fits and all(type(entry) is int and entry >= 1 for entry in values)):
-            raise bad_config(component, f"{name} is {value!r}; it must be {wanted} of at least 1")

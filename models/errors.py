@@ -72,10 +72,6 @@ def no_such(owner: str, what: str, name: str, known: Collection[str], listed: st
     return BakeoffError(text, "unknown-name")
 
 
-def bad_config(component: str, problem: str) -> BakeoffError:
-    return BakeoffError(f"{component} config: {problem}", "bad-config")
-
-
 def a_type(kind: type) -> str:
     """Return a class's name with its article, for a sentence about a value: `an int`, `a dict`, `None`."""
     if kind is type(None):

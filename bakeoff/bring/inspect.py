@@ -1,7 +1,6 @@
 """Inspects a user's callable in a worker process of its own."""
 
-import symtable
-from collections.abc import Iterator
+import re
 from pathlib import Path
 
 from bakeoff.machine import host, paths
@@ -13,44 +12,27 @@ from bakeoff.process.jobs import InspectJob
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
 from bakeoff.sweeps.progress import Progress
 
-_BINDERS = {"exec", "globals", "setattr", "vars", "__getattr__"}
-"""Names whose use lets a file define other names that its text does not show."""
+_BINDERS = {"exec", "globals", "import *", "setattr", "vars", "__getattr__"}
+"""What lets a file define names that do not stand in it."""
 
 
 def split_reference(text: str) -> tuple[Path, str]:
     """Split `FILE.py:NAME` into the absolute path of the file and the name.
 
-    Raises BakeoffError if the text has another form, or if the file is missing, is no Python or has no such name.
+    Raises BakeoffError if the text has another form, or if the file is missing or cannot define the name.
     """
     file, _, name = text.rpartition(":")
     if not file or not name:
         raise BakeoffError(f"{text}: no function is named; give FILE.py:NAME, or an artifact's folder", "bad-option")
     if not Path(file).is_file():
         raise BakeoffError(f"there is no file {file}; give another path, as in FILE.py:NAME", "bad-user-code")
-    try:
-        source = Path(file).read_text(encoding="utf-8")
-        module = symtable.symtable(source, file, "exec")
-    except (SyntaxError, ValueError) as error:
-        raise BakeoffError(f"{text}: {file} is no Python: {error}", "bad-user-code") from error
-    bound = set(_bound_names(module))
-    if name not in bound and not bound & _BINDERS and "import *" not in source:
-        functions = [each.get_name() for each in module.get_children() if each.get_type() == "function"]
+    source = Path(file).read_text(encoding="utf-8", errors="replace")
+    words = re.findall(r"import \*|\w+", source)
+    if not {name, *_BINDERS}.intersection(words):  # said before anything waits for the device
+        functions = re.findall(r"^(?:async )?def (\w+)", source, re.MULTILINE)
         known = f"functions there: {', '.join(functions) or 'none'}"
         raise BakeoffError(f"{Path(file).name} has no '{name}'; {known}", "unknown-name")
     return Path(file).absolute(), name
-
-
-def _bound_names(table: symtable.SymbolTable) -> Iterator[str]:
-    """Yield the names that a file may define at its top level, without running it.
-
-    If the file uses a name in `_BINDERS`, that name is among them: the file may then define any other name.
-    """
-    for symbol in table.get_symbols():
-        is_bound = symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
-        if symbol.get_name() in _BINDERS or (is_bound and (table.get_type() == "module" or symbol.is_global())):
-            yield symbol.get_name()
-    for inner in table.get_children():
-        yield from _bound_names(inner)
 
 
 def inspect_file(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakeoff.cli.common import error_line, fail, print_json, say, warn
+from bakeoff.cli.ended import exit_code, print_done, resume_command, summary
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -73,7 +74,6 @@ def _told(
     options: "SweepOptions",
 ) -> tuple[dict[str, object], int]:
     """Print the tables of each component; return each one's JSON output, and the exit code."""
-    from bakeoff.cli.sweep import summary
     from bakeoff.machine import paths
     from bakeoff.sweeps.resume import write_state
 
@@ -149,7 +149,6 @@ def _print(assignment: "Assignment", done: "SweepResult", options: "SweepOptions
     """Print the tables of one order and, if it is not done, why, unless `all_ended` for one reason; return the exit
     code."""
     from bakeoff.cli.pages import update_pages
-    from bakeoff.cli.sweep import exit_code, print_done, resume_command
 
     component = assignment.order.request.component
     if done.stored:

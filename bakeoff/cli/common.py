@@ -1,5 +1,6 @@
 """Shared by the commands: the page of --help, reading options, printing JSON, warnings and errors."""
 
+import os
 import re
 import shlex
 import sys
@@ -251,6 +252,13 @@ def names(option: str, values: list[str] | None) -> tuple[str, ...]:
     from bakeoff.variant import split_outside_brackets
 
     return tuple(named(option, name) for value in values or [] for name in split_outside_brackets(value, ","))
+
+
+def find_own_modules(references: Iterable[str]) -> None:
+    """Make the current folder importable if a reference is a user's own package.module:ATTRIBUTE."""
+    from bakeoff.process.environment import find_user_code
+
+    find_user_code(os.getcwd() if any(":" in reference for reference in references) else "")
 
 
 def typed_options(context: typer.Context) -> list[str]:

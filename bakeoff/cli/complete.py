@@ -9,16 +9,18 @@ from pathlib import Path
 
 from bakeoff.models.errors import BakeoffError
 
+SUITES = "bakeoff.toml"
+"""Usual file of suites, in the working folder."""
+
 
 def subjects(incomplete: str) -> list[str]:
     """Return components, pipelines, and the suites of bakeoff.toml as `@NAME`."""
-    from bakeoff.cli.suites import FILE
     from bakeoff.models import component_names
     from bakeoff.models.pipelines import pipeline_names
 
     suites: list[str] = []
     with suppress(OSError, ValueError, AttributeError):
-        suites = [f"@{name}" for name in tomllib.loads(Path(FILE).read_text()).get("suites", {})]
+        suites = [f"@{name}" for name in tomllib.loads(Path(SUITES).read_text()).get("suites", {})]
     return _beginning(incomplete, [*component_names(), *pipeline_names(), *suites])
 
 
@@ -32,13 +34,12 @@ def backends(incomplete: str) -> list[str]:
 
 def records(incomplete: str) -> list[str]:
     """Return the names of the records in the usual folders."""
-    from bakeoff.cli.common import records_folder, records_folders
+    from bakeoff.machine import paths
     from bakeoff.record.store import record_files
 
     with suppress(BakeoffError):
-        return _beginning(
-            incomplete, [path.stem for folder in records_folders(records_folder()) for path in record_files(folder)]
-        )
+        folders = paths.with_published(paths.runs_folder())
+        return _beginning(incomplete, [path.stem for folder in folders for path in record_files(folder)])
     return []
 
 

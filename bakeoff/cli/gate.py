@@ -1,6 +1,5 @@
 """The command `gate`: fails if a candidate is slower than its baseline, no longer runs, or if a status changed."""
 
-import tomllib
 from contextlib import ExitStack, chdir
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +18,13 @@ from bakeoff.cli.common import (
     warn,
 )
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.plain_file import read_plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from bakeoff.plan.plan import Plan
     from bakeoff.plan.request import Request
-    from bakeoff.record.gate import Expected, GatedRow
+    from bakeoff.record.gate import GatedRow
 
 _NOT_OF_A_GATE = ("--final", "--monitor", "--on", "--processes", "--resume", "--strict", "--time-limit")
 """Options of a sweep that a gate decides by itself, or does not have."""
@@ -62,7 +60,6 @@ def gate(
     baseline_source: Annotated[
         str, typer.Option(help="Measure the baseline now, by the files of this folder instead of those of this one.")
     ] = "",
-    expected: Annotated[str, typer.Option(help="File of rows that are expected not to be ok.")] = "",
     markdown: Annotated[str, typer.Option(help="Write the page into this file, for a CI summary.")] = "",
     junit: Annotated[str, typer.Option(help="Write JUnit XML into this file.")] = "",
     as_json: Json = False,
@@ -79,12 +76,11 @@ def gate(
         text = "give --against RECORDS, or --baseline-python and --baseline-source to measure the baseline now"
         raise BakeoffError(text, "bad-option")
     asked = _Asked(records_folder(), _share(find), baseline_python, baseline_source)
-    known, (requests, note) = _read_expected(expected), _requests(context, suite)
+    requests, note = _requests(context, suite)
     if against:
         rows = _confirmed(_by_records(requests, against, asked, note), requests, against, asked, note)
     else:
         rows = _live(requests, asked, note)
-    rows = [_with_expected(row, known) for row in rows]
     baseline = against or " with ".join(filter(None, [baseline_source or "this folder", baseline_python]))
     made = page.document(rows, baseline, asked.find, requests[0].policy)
     if markdown:
@@ -235,33 +231,6 @@ def _share(typed: str) -> float:
     if not typed.strip().endswith("%") or not 0.02 <= share <= 1:
         raise BakeoffError(f"--find {typed}: give a percentage from 2% to 100%, as in 10%", "bad-option")
     return share
-
-
-def _read_expected(file: str) -> "list[Expected]":
-    """Return the entries `[[xfail]]` of a TOML file; none without a file. Raises BakeoffError for a wrong one."""
-    import msgspec
-
-    from bakeoff.cli.suites import check_keys
-    from bakeoff.record.gate import Expected
-
-    if not file:
-        return []
-    try:
-        found = tomllib.loads(read_plain(Path(file)).decode())
-        check_keys(file, found, ["xfail"])
-        entries: list[Expected] = msgspec.convert(found.get("xfail", []), list[Expected])
-        for entry in found.get("xfail", []):
-            check_keys(f"{file}, xfail", entry, ["row", "reason", "status"])
-    except OSError as error:
-        raise BakeoffError(f"--expected {file}: {error.strerror}; give another file", "not-readable") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        raise BakeoffError(f"--expected {file}: {error}; correct it", "bad-config") from error
-    return entries
-
-
-def _with_expected(row: "GatedRow", known: "list[Expected]") -> "GatedRow":
-    entry = next((each for each in known if each.fits(row.variant)), None)
-    return row if entry is None else replace(row, expected=entry.reason, expects=entry.status)
 
 
 def _facts(row: "GatedRow") -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The options of a sweep: declared once, and read once from what was typed or from a named suite."""
 
 import inspect
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from bakeoff.cli.common import (
     Seed,
     Threads,
     TimeLimit,
+    find_own_modules,
     named,
     names,
     records_folder,
@@ -161,8 +161,7 @@ def subjects_of(options: SweepOptions) -> list[Subject]:
     """
     presets, workloads = names("--preset", options.preset), names("--workload", options.workload)
     found = [_subject(typed, presets, workloads, options.folder) for typed in dict.fromkeys(options.components)]
-    if any(":" in name for name in [*(subject[0] for subject in found), *(options.backends or [])]):
-        sys.path.append(str(Path.cwd()))
+    find_own_modules([*(subject[0] for subject in found), *(options.backends or [])])
     return found
 
 

@@ -27,6 +27,7 @@ from bakeoff.cli.common import (
     app,
     error_line,
     fail,
+    find_own_modules,
     named,
     print_document,
     print_json,
@@ -105,7 +106,7 @@ def _shared_options(
     from bakeoff.plan.request import with_deadline
 
     name, preset, given = parse_subject(name)
-    find_user_code([name, *(mix or [])])
+    find_own_modules([name, *(mix or [])])
     request = PipelineRequest(
         pipeline=name,
         preset=preset,
@@ -266,12 +267,6 @@ def _nsight(tool: str) -> int:
         return 3
     say(shlex.join(command))
     return subprocess.run(command, check=False).returncode
-
-
-def find_user_code(texts: Sequence[str]) -> None:
-    """Make the current folder importable if a name is a user's own package.module:ATTRIBUTE."""
-    if any(":" in text for text in texts):
-        sys.path.append(str(Path.cwd()))  # last, so that a file there hides no installed module
 
 
 def run_mixes(

@@ -1,7 +1,6 @@
 """Commands that read records and this host: show, table, report, list."""
 
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from bakeoff.cli.common import (
     Machines,
     Named,
     app,
+    find_own_modules,
     named,
     names,
     print_document,
@@ -275,8 +275,7 @@ def list_everything(
             component = bring(component, 0, 0, progress)
     component = brought_reference(component) if component else ""
 
-    if ":" in component:
-        sys.path.append(str(Path.cwd()))
+    find_own_modules([component])
     found = listing.read(component)
     page = listing.page_of_component if component else listing.page
     print_json(found) if as_json else print_document(page(found))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bakeoff.cli.common import REPLACED
+from bakeoff.cli.complete import SUITES
 from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.plain_file import read_plain
 
 if TYPE_CHECKING:
     from bakeoff.plan.request import Request
 
-FILE = "bakeoff.toml"
 _COMPONENTS, _POLICY = "components", "policy"
 _OF_A_RUN = ("config", "resume", "dry-run", "strict", "json")
 """Options that say how one command runs, not what is measured; a suite has none of them."""
@@ -35,7 +35,7 @@ def with_suite(context: typer.Context) -> None:
     if len(named) != 1:
         what = f"--config {config}: name a suite of it" if not named else f"@{', @'.join(named)}: name one suite"
         raise BakeoffError(f"{what}, as in bakeoff sweep @nightly", "bad-option")
-    file = Path(config or FILE)
+    file = Path(config or SUITES)
     suite = _read(file, named[0], [_key(each) for each in context.command.params])
     values[_COMPONENTS] = [name for name in typed if not name.startswith("@")]
     resolved = {"suite": named[0], **suite}

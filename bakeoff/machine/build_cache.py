@@ -4,7 +4,6 @@ Everything in it can be made again; records are stored elsewhere.
 """
 
 import fcntl
-import hashlib
 import os
 import shutil
 import sys
@@ -13,10 +12,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from bakeoff.machine import host, paths
-from bakeoff.machine.files import digest
+from bakeoff.machine.files import digest, sha256_of
 from bakeoff.machine.identity import this_machine
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.plain_file import open_plain, read_plain
+from bakeoff.models.plain_file import read_plain
 
 HOME = "home"
 """Within a cache folder: the home folder of the workers that build there."""
@@ -187,7 +186,7 @@ def make_shared(folder: Path, file: Path, make: Callable[[], None]) -> None:
             lock = stack.enter_context((folder / f"{file.name}.lock").open("w"))
             fcntl.flock(lock, fcntl.LOCK_EX)
             for copy in folder.glob(f"*-{file.name}"):
-                if copy.name.partition("-")[0] == _sha256(copy):
+                if copy.name.partition("-")[0] == sha256_of(copy):
                     os.link(copy, file)
                     return
                 copy.unlink()
@@ -196,12 +195,7 @@ def make_shared(folder: Path, file: Path, make: Callable[[], None]) -> None:
         try:
             shutil.copyfile(file, part)
             part.chmod(0o444)
-            part.rename(folder / f"{_sha256(part)}-{file.name}")
+            part.rename(folder / f"{sha256_of(part)}-{file.name}")
         except OSError:
             with suppress(OSError):
                 part.unlink()
-
-
-def _sha256(path: Path) -> str:
-    with open_plain(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

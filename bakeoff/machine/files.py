@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.plain_file import open_plain
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -45,6 +46,12 @@ def write_atomically(path: Path, data: bytes) -> None:
 def digest(value: object) -> str:
     """Return a hash of any value that msgspec encodes, 16 hexadecimal digits; equal values give equal hashes."""
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a regular file's content. Raises OSError if it cannot be read."""
+    with open_plain(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def slug(text: str) -> str:

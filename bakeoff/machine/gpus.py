@@ -158,16 +158,12 @@ def _list_gpus(library: Any) -> Iterator[dict[str, Scalar]]:
 
 def _mig_instances(library: Any, handle: Any) -> list[Any]:
     """Return the handles of a GPU's MIG instances; empty for a GPU that is not in MIG mode."""
-    if not _in_mig_mode(library, handle):
+    mode = ask(library, "nvmlDeviceGetMigMode", handle)
+    if mode is None or mode[0] != library.NVML_DEVICE_MIG_ENABLE:
         return []
     count = ask(library, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
     found = (ask(library, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index) for index in range(count))
     return [instance for instance in found if instance is not None]
-
-
-def _in_mig_mode(library: Any, handle: Any) -> bool:
-    mode = ask(library, "nvmlDeviceGetMigMode", handle)
-    return mode is not None and mode[0] == library.NVML_DEVICE_MIG_ENABLE
 
 
 def _visible(uuids: Sequence[str]) -> Sequence[str]:

@@ -9,7 +9,6 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -20,7 +19,6 @@ from bakeoff.machine import cgroups, gpus
 from bakeoff.machine.files import digest
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Device, Dtype, Scalar, parse_device
-from bakeoff.models.words import counted
 
 DISTRIBUTIONS = (
     "torch",
@@ -282,25 +280,15 @@ class Load(NamedTuple):
     """Number of other processes running: the load average of the last minute, or the CPUs that are busy if that is less
     and the average still includes an earlier measurement."""
     average: float
-    runnable: int
 
     def __str__(self) -> str:
-        threads = counted(self.runnable, "runnable thread")
-        return f"{self.others:.1f} CPUs' worth of other work, load average {self.average:.1f}, {threads}"
+        return f"{self.others:.1f} CPUs' worth of other work, load average {self.average:.1f}"
 
 
 def present_load(idle_s: float) -> Load:
     """Return the load on this host `idle_s` seconds after another measurement ended."""
     average = load_average()
-    others = min(average, busy_cpus()) if idle_s < _LOAD_MEMORY_S else average
-    return Load(others, average, _runnable())
-
-
-def _runnable() -> int:
-    """Return the number of runnable threads but this one (proc(5), /proc/loadavg); 0 where that is not told."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]) - 1
-    return 0
+    return Load(min(average, busy_cpus()) if idle_s < _LOAD_MEMORY_S else average, average)
 
 
 def busy_cpus(seconds: float = 1.0) -> float:

@@ -13,7 +13,7 @@ import shlex
 import stat
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,6 @@ import psutil
 
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.types import Scalar
 
 VARIABLE = "BAKEOFF_LOCKS"
 """Environment variable with another folder for the locks of this machine; for tests."""
@@ -68,10 +67,10 @@ def device_lock(
     for; if nothing `measures`, only this lock is taken. Do checks that need no measuring before this call.
     """
     with ExitStack() as stack:
-        folder = stack.enter_context(_opened_folder())
-        names = [(name, device == "cuda") for name in _cpu_names(os.sched_getaffinity(0))]
+        folder = stack.enter_context(_opened(lock_folder(), VARIABLE in os.environ, for_all=True))
+        names = [(f"cpu{number}.lock", device == "cuda") for number in sorted(os.sched_getaffinity(0))]
         if device == "cuda":
-            names += [(_gpu_name(gpu), False) for gpu in host.read_host().gpus[:1]]
+            names += [(f"{gpu['uuid']}.lock", False) for gpu in host.read_host().gpus[:1]]
         say = _without_repetition(say)
         held = []
         if cache is not None:
@@ -110,15 +109,14 @@ def lock_folder() -> Path:
 
 
 @contextmanager
-def _opened_folder() -> Iterator[int]:
-    """Create the lock folder for all users and yield its descriptor. Raises BakeoffError if it cannot be used."""
-    folder = lock_folder()
+def _opened(folder: Path, parents: bool, for_all: bool = False) -> Iterator[int]:
+    """Create a folder of locks, `for_all` users or for this one, and yield its descriptor. Raises BakeoffError if it
+    cannot be used."""
     try:
-        try:
-            folder.mkdir(parents=VARIABLE in os.environ)
-            folder.chmod(0o1777)  # mkdir(2) applies the umask
-        except FileExistsError:
-            pass
+        with suppress(FileExistsError):
+            folder.mkdir(parents=parents)
+            if for_all:
+                folder.chmod(0o1777)  # mkdir(2) applies the umask
         # A link could lead the files of one user into the folder of another.
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
@@ -131,17 +129,8 @@ def _opened_folder() -> Iterator[int]:
 
 @contextmanager
 def _cache_lock(cache: Path, name: str, shared: bool, say: Callable[[str], None] | None) -> Iterator[float]:
-    folder = cache / "locks"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError as error:
-        raise _unusable(folder, error) from error
-    try:
-        with _held(descriptor, f"{name}.lock", shared, say) as idle_s:
-            yield idle_s
-    finally:
-        os.close(descriptor)
+    with _opened(cache / "locks", True) as folder, _held(folder, f"{name}.lock", shared, say) as idle_s:
+        yield idle_s
 
 
 @contextmanager
@@ -154,7 +143,8 @@ def _held(folder: int, name: str, shared: bool, say: Callable[[str], None] | Non
     except OSError as error:
         raise _unusable(lock_folder() / name, error) from error
     try:
-        idle_s = _idle_s(descriptor)
+        found = os.fstat(descriptor)  # touched on its release; an empty one names no holder
+        idle_s = max(0.0, time.time() - found.st_mtime) if found.st_size else math.inf
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -175,12 +165,6 @@ def _held(folder: int, name: str, shared: bool, say: Callable[[str], None] | Non
         with suppress(OSError):  # a full disk costs the time, not the lock
             os.utime(descriptor)
         os.close(descriptor)  # which releases the lock
-
-
-def _idle_s(descriptor: int) -> float:
-    """Return the seconds since a lock file was touched, as on its release; infinity for one that names no holder."""
-    found = os.fstat(descriptor)
-    return max(0.0, time.time() - found.st_mtime) if found.st_size else math.inf
 
 
 def _open_file(folder: int, name: str) -> int:
@@ -232,14 +216,6 @@ def _read_holders(descriptor: int) -> list[str]:
             if process.create_time() <= holder.since_s + 1 and told.isprintable():
                 found[holder.pid] = told
     return list(found.values())
-
-
-def _cpu_names(cpus: Collection[int]) -> list[str]:
-    return [f"cpu{number}.lock" for number in sorted(cpus)]
-
-
-def _gpu_name(gpu: Mapping[str, Scalar]) -> str:
-    return f"{gpu['uuid']}.lock"
 
 
 def _unusable(path: Path, error: OSError) -> BakeoffError:

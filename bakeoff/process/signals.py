@@ -1,12 +1,11 @@
-"""Handles the signals that end a command as Ctrl-C does, so that workers end and their folders are removed."""
+"""Handles the signals that end a command or a sweep's time, so that workers end and their folders are removed."""
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-
-from bakeoff.process.alarm import raised_again
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -40,15 +39,18 @@ def ending_signals() -> Iterator[list[int]]:
 
 @contextmanager
 def first_signal_waits() -> Iterator[Callable[[], bool]]:
-    """Defer the first signal that would end the command to the end of the block; a second one ends it at once.
+    """Defer the first signal that would end the command or its time to the end of the block; a second one ends it at
+    once.
 
-    The yielded function returns whether a signal came. Signals that have no handler keep their effect.
+    The yielded function returns whether a signal came. Signals that have no handler keep their effect. A signal mask
+    would not do: another thread of this process would take the signal.
     """
     if threading.current_thread() is not threading.main_thread():  # signals are handled in the main thread
         yield lambda: False
         return
     came: list[int] = []
-    before = {number: handler for number in _ENDING if callable(handler := signal.getsignal(number))}
+    waiting = (*_ENDING, signal.SIGALRM)
+    before = {number: handler for number in waiting if callable(handler := signal.getsignal(number))}
 
     def note(number: int, _frame: FrameType | None) -> None:
         came.append(number)
@@ -66,3 +68,29 @@ def first_signal_waits() -> Iterator[Callable[[], bool]]:
         restore()
         if came:  # even if the block ended with an error, which a caller may go on after
             signal.raise_signal(came[0])
+
+
+@contextmanager
+def raised_again(error: type[KeyboardInterrupt]) -> Iterator[None]:
+    """Raise `error` once more, 10 ms later, if a signal's handler raised it within a callback that drops errors.
+
+    Python prints and drops what is raised in a weak reference's callback or in a `__del__` (sys.unraisablehook), and
+    any line of the main thread may be in one when the signal comes.
+    """
+    before = sys.unraisablehook
+
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        raise error
+
+    def hook(unraisable: "sys.UnraisableHookArgs") -> None:
+        if unraisable.exc_type is not error:
+            before(unraisable)
+            return
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before

@@ -24,7 +24,6 @@ import msgspec
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.monitor.client import Monitor
 from bakeoff.process import guard
-from bakeoff.process.alarm import alarm_waits
 from bakeoff.process.environment import IN_WORKER, lab_code_path, make_work_folder
 from bakeoff.process.jobs import Answer, Job
 from bakeoff.process.phases import Block, UnitStamp, is_by_step
@@ -84,6 +83,20 @@ class Outcome:
     """Peak device memory of untimed phases, if a GPU was metered."""
     watched: Watched = NOT_WATCHED
     """Recording of a monitor, if one was requested."""
+    timeline: tuple[tuple[str, float], ...] = ()
+    """Each phase with its start by time.monotonic(); the last entry is "" with the time of the end."""
+
+    @property
+    def built(self) -> tuple[float, float] | None:
+        """Start and end of the worker's build, during which others may have been building too; None without times."""
+        ends = [at for phase, at in self.timeline if phase in ("turn", "")]
+        return (self.timeline[0][1], ends[0]) if ends else None
+
+    @property
+    def alone(self) -> tuple[float, float] | None:
+        """Start and end of the time in which the worker had the machine to itself; None if it ended before its turn."""
+        phases = [phase for phase, _ in self.timeline]
+        return (self.timeline[phases.index("turn") + 1][1], self.timeline[-1][1]) if "turn" in phases else None
 
     def result_of(self, what: str, log: Path) -> Any:
         """Return `value`; `what` names the job in messages.
@@ -192,7 +205,7 @@ class LiveWorker:
         """Start the worker. Raises BakeoffError if there is no process or pipe to be had."""
         self._meter = self._gpu.__enter__()
         try:
-            with first_signal_waits(), alarm_waits():  # what was not entered is not left
+            with first_signal_waits():  # what was not entered is not left
                 self._start()
                 self._monitor = start_monitor(self._process.pid, self._launch.gpu) if self._launch.timed else None
         except BaseException as error:
@@ -246,7 +259,7 @@ class LiveWorker:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        with first_signal_waits(), alarm_waits():
+        with first_signal_waits():
             self._end()
             self._gpu.__exit__(None, None, None)
             self._work.remove()
@@ -328,6 +341,7 @@ class LiveWorker:
             worker_phase_s=_spent_s(self._worker_timeline),
             gpu_peaks=self._meter.peaks(),
             watched=self._watched,
+            timeline=tuple(self.timeline),
         )
 
     def _ending(self, code: int | None, result_type: type) -> Outcome:
@@ -352,7 +366,7 @@ class LiveWorker:
     def _end(self) -> None:
         """End the worker unless it has ended or was never started; if a second signal interrupts this, go on with
         it."""
-        with first_signal_waits(), alarm_waits():
+        with first_signal_waits():
             if self._report is not None or not self.timeline:
                 return
             self._told.close()

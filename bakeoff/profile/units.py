@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bakeoff.monitor.series import Histogram, Series
 from bakeoff.profile.plain import number, plain, whole
 from bakeoff.profile.stages import Stage
-from bakeoff.record.finding import Finding, SessionCode, session_finding
+from bakeoff.record.finding import Finding, SessionCode, new_finding
 from bakeoff.record.monitor import Point, SeriesRecord
 from bakeoff.record.session import Span, StepTotals, UnitKind, UnitSpans, UnitTotals
 
@@ -40,7 +40,7 @@ class Notes:
     def findings(self) -> tuple[Finding, ...]:
         with self._lock:
             return tuple(
-                session_finding(code, text if count == 1 else f"{text} ({count} times)")
+                new_finding(code, text if count == 1 else f"{text} ({count} times)")
                 for code, texts in self._counts.items()
                 for text, count in texts.items()
             )

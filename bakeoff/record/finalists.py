@@ -201,11 +201,8 @@ def representative(tries: Sequence[Stored]) -> Stored:
     builds: dict[int, list[Stored]] = {}
     for entry in tries:
         builds.setdefault(entry.record.build_number, []).append(entry)
-    return min((_middle(processes) for processes in builds.values()), key=_median_ms)
-
-
-def _middle(processes: Sequence[Stored]) -> Stored:
-    return sorted(processes, key=_median_ms)[(len(processes) - 1) // 2]
+    middles = (sorted(processes, key=_median_ms)[(len(processes) - 1) // 2] for processes in builds.values())
+    return min(middles, key=_median_ms)
 
 
 def _median_ms(entry: Stored) -> float:

@@ -85,11 +85,6 @@ def is_of_the_machine(findings: Iterable[Finding]) -> bool:
     return bool(found) and found <= _OF_THE_MACHINE
 
 
-def new_finding(code: FindingCode, text: str) -> Finding:
+def new_finding(code: FindingCode | SessionCode, text: str) -> Finding:
     """Make a finding to be stored; type checkers refuse a code that is not listed."""
-    return Finding(code, text)
-
-
-def session_finding(code: SessionCode, text: str) -> Finding:
-    """Make a finding about a session's recording; type checkers refuse a code that is not listed."""
     return Finding(code, text)

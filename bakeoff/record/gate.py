@@ -7,7 +7,6 @@ the false alarms, divided among the moments at which it may be decided (Bonferro
 lies above 1 and reaches the size that matters, and unchanged if it ends below that size.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log1p, sqrt
@@ -53,7 +52,8 @@ class Change:
 def size_of(same: Sequence[float], rows: int) -> float:
     """Return the logarithm of the smallest change that a gate of so many rows finds, by the pairs of A/A."""
     spread = _spread(float(np.sum(np.square(same))), len(same))
-    return _sum_of_quantiles(_level(rows, len(LOOKS)), len(same)) * spread / sqrt(LOOKS[1])
+    reach = _quantile(1 - _level(rows, len(LOOKS)), len(same)) + _quantile(POWER, len(same))
+    return reach * spread / sqrt(LOOKS[1])
 
 
 def change_of_pairs(same: Sequence[float], pairs: Sequence[float], rows: int, find: float) -> Change | None:
@@ -126,10 +126,6 @@ def _squares(values: Sequence[float]) -> float:
     return float(np.var(values)) * len(values)
 
 
-def _sum_of_quantiles(level: float, freedom: int) -> float:
-    return _quantile(1 - level, freedom) + _quantile(POWER, freedom)
-
-
 def _quantile(share: float, freedom: int) -> float:
     from scipy.special import stdtrit  # importing scipy takes long
 
@@ -137,26 +133,11 @@ def _quantile(share: float, freedom: int) -> float:
 
 
 Outcome = Literal[
-    "unchanged", "faster", "regression", "suspected", "status changed", "gone", "now ok", "expected failure",
-    "unexpected pass", "undecided", "not measured",
+    "unchanged", "faster", "regression", "suspected", "status changed", "gone", "now ok", "undecided", "not measured",
 ]  # fmt: skip
 FAILING: tuple[Outcome, ...] = ("regression", "status changed", "gone")
 OPEN: tuple[Outcome, ...] = ("suspected", "undecided")
 """Outcomes that say neither that a row may pass nor that it fails."""
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """An expected status of rows."""
-
-    row: str
-    """Variant, with `*` for any text."""
-    reason: str
-    status: Status | None = None
-    """None: any status but ok."""
-
-    def fits(self, variant: str) -> bool:
-        return re.fullmatch(".*".join(map(re.escape, self.row.split("*"))), variant) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +158,8 @@ class GatedRow:
     """Ratios of the pairs of the baseline with itself."""
     pairs: tuple[float, ...] = ()
     """Ratios of the pairs of candidate and baseline; with records as baseline none."""
-    expected: str = ""
-    """Reason why its status was expected not to be ok; "" if it was not."""
-    expects: Status | None = None
     live: bool = True
     """False if the baseline's times are of records of another time: a slowdown is then only suspected."""
-
-    @property
-    def slower(self) -> bool:
-        """Whether a race has shown that it is slower."""
-        return self.live and self.change is not None and self.change.word == "slower"
 
     @property
     def name(self) -> str:
@@ -194,10 +167,6 @@ class GatedRow:
 
     @property
     def outcome(self) -> Outcome:
-        if self.expected and self.candidate == "ok":
-            return "unexpected pass"
-        if self.expected and self.expects in (None, self.candidate):
-            return "expected failure"
         if self.candidate is None:
             return "gone"
         if self.candidate == "unstable":  # the host was busy: neither status nor time is known
@@ -220,6 +189,6 @@ _OUTCOMES: dict[Word, Outcome] = {
 def exit_code(rows: Sequence[GatedRow]) -> int:
     """Return 1 if a row fails, 3 if one is open or none is decided, else 0."""
     outcomes = {row.outcome for row in rows}
-    if outcomes.intersection(FAILING) or any(row.slower for row in rows):
+    if outcomes.intersection(FAILING):
         return 1
     return 0 if outcomes - {"not measured"} and not outcomes.intersection(OPEN) else 3

@@ -1,8 +1,7 @@
 """What follows from a rollout's curves: horizon, growth, and how a mix compares with equivalents of eager."""
 
 from collections.abc import Iterator, Mapping
-from math import exp, inf, log, sqrt
-from statistics import linear_regression
+from math import exp, inf, log
 
 from bakeoff.models.words import counted
 from bakeoff.record.pipeline import Curve, PipelineMeasurement, Rollout
@@ -38,15 +37,14 @@ def growth(curve: Curve) -> tuple[float, tuple[float, float]] | None:
     By least squares over the units with a finite error above zero; None if there are too few. A curve that levels off
     has a growth near 1.
     """
+    from scipy.stats import linregress  # importing scipy.stats takes a second
+
     points = [(unit, log(error)) for unit, error in enumerate(curve.errors) if error]
     if len(points) < _FEWEST:
         return None
-    units, logs = zip(*points, strict=True)
-    slope, intercept = linear_regression(units, logs)
-    rest = sum((y - intercept - slope * x) ** 2 for x, y in points)
-    middle = sum(units) / len(units)
-    error = _QUANTILE * sqrt(rest / (len(points) - 2) / sum((unit - middle) ** 2 for unit in units))
-    return exp(slope), (exp(slope - error), exp(slope + error))
+    fit = linregress(*zip(*points, strict=True))
+    half = _QUANTILE * fit.stderr
+    return exp(fit.slope), (exp(fit.slope - half), exp(fit.slope + half))
 
 
 def standing(rollout: Rollout, output: str) -> str:

@@ -101,7 +101,8 @@ def decide(comparison: Comparison, first: int = 0, second: int = 1) -> Verdict:
 
     Raises ValueError if no round has both.
     """
-    rounds = _with_side(comparison.rounds, max(first, second))
+    # A baseline may be in the first sets of processes only.
+    rounds = [entry for entry in comparison.rounds if max(first, second) < len(entry.samples_ns)]
     if not rounds:
         raise ValueError("no rounds")
     found = show(ratios_of_pairs(rounds, first, second), ratios_of_rounds(rounds, first, second))
@@ -198,7 +199,8 @@ def show_usual(pairs: Nanoseconds, ratios: Nanoseconds) -> Verdict:
 
 def is_futile(pairs: Nanoseconds, ratios: Nanoseconds) -> bool:
     """Return whether more sets are unlikely to show a difference, given that these show none."""
-    if len(pairs) >= MOST_PAIRS or _disagreeing(pairs) > 1:
+    disagreeing = min(np.sum(pairs <= 1), np.sum(pairs >= 1))  # with the majority on the faster variant
+    if len(pairs) >= MOST_PAIRS or disagreeing > 1:
         return True
     if len(pairs) >= FEWEST_PAIRS and _is_near(float(np.median(pairs))):
         return True
@@ -223,11 +225,6 @@ def _rounds_interval(ratios: Nanoseconds) -> tuple[float, float]:
     return low, high
 
 
-def _with_side(rounds: Sequence[Round], side: int) -> Sequence[Round]:
-    """Return the rounds in which a side ran: a baseline may be in the first sets of processes only."""
-    return [entry for entry in rounds if side < len(entry.samples_ns)]
-
-
 def medians(rounds: Sequence[Round], side: int) -> Nanoseconds:
     """Return the median of a side in each round, in nanoseconds."""
     return np.array([median(entry.samples_ns[side]) for entry in rounds], dtype=np.float64)
@@ -243,11 +240,6 @@ def ratios_of_pairs(rounds: Sequence[Round], first: int, second: int) -> Nanosec
     """Return the median ratio of the rounds of each set of processes."""
     ratios, numbers = ratios_of_rounds(rounds, first, second), np.array([entry.pair for entry in rounds])
     return np.array([np.median(ratios[numbers == number]) for number in np.unique(numbers)])
-
-
-def _disagreeing(pairs: Nanoseconds) -> int:
-    """Return the number of sets that disagree with the majority on the faster variant."""
-    return int(min(np.sum(pairs <= 1), np.sum(pairs >= 1)))
 
 
 @dataclass(frozen=True, slots=True)

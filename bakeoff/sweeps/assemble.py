@@ -7,12 +7,11 @@ from typing import Any, TypeVar
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.floors import Ceiling
-from bakeoff.machine.identity import Machine, this_machine
+from bakeoff.machine.identity import this_machine
 from bakeoff.models.component import LEAST_WEIGHT_BYTES
 from bakeoff.models.types import Device
 from bakeoff.models.words import counted
 from bakeoff.plan.memory import element_bytes
-from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row
 from bakeoff.process.environment import recorded_environment, without_folders
 from bakeoff.process.phases import PHASES, TIMED
@@ -21,30 +20,27 @@ from bakeoff.process.watch import GpuPeaks
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.floor import below_floor
 from bakeoff.record.pipeline import PipelineMeasurement, SlotProgram
-from bakeoff.record.schema import NEVER_RUN, SCHEMA, Calibration, Clock, Measurement, Memory, Record, Source, Status
+from bakeoff.record.schema import NEVER_RUN, SCHEMA, Clock, Measurement, Memory, Record, Source, Status
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
 from bakeoff.sweeps.context import SweepContext
-from bakeoff.sweeps.turns import WorkerEnd
 
 Reported = TypeVar("Reported", Measurement, PipelineMeasurement, SlotProgram)
 STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
 """Status of a row by the outcome of a worker that ended without a result."""
 
 
-def make_record(
-    context: SweepContext, row: Row, outcome: Outcome, ended: WorkerEnd | None = None, findings: Sequence[Finding] = ()
-) -> Record:
-    """Return the record of one attempt at a row, whatever its outcome.
-
-    `ended` is how its worker ended, if one was started; `findings` are added to those of the outcome.
-    """
+def make_record(context: SweepContext, row: Row, outcome: Outcome, findings: Sequence[Finding] = ()) -> Record:
+    """Return the record of one attempt at a row, whatever its outcome, to whose findings `findings` are added."""
     watched = outcome.watched
     plan, component, subject = context.plan, context.plan.component, row.subject
     preset = component.preset(subject.preset)
     workload, work = component.workload(preset.config, subject.workload, subject.batch), context.works[subject]
     io_bytes = element_bytes(row.variant.dtype)
     header = common_facts(outcome, context, context.log_of(row), row.environment, subject.device, subject.python)
+    # The calibration that includes this machine, or the one that its rows are for.
+    machine = header["machine"].id
+    calibrations = (each for each in plan.request.calibrations if machine in (each.medians_ns or [machine]))
     record = Record(
         **header,
         sweep=context.sweep,
@@ -73,14 +69,15 @@ def make_record(
         source=source_of(row),
         position=context.position(row),
         order_seed=context.order_seed,
-        build_span_s=context.since_start(ended.built if ended is not None else None),
-        alone_span_s=context.since_start(ended.alone if ended is not None else None),
+        build_span_s=context.since_start(outcome.built),
+        alone_span_s=context.since_start(outcome.alone),
         objective=plan.request.objective,
         node=host.node(),
         asked=dict(plan.request.asked),
-        calibration=_calibration(plan.request, header["machine"]),
+        calibration=next(calibrations, None),
     )
-    return _checked_against_phases(record, outcome)
+    problem = clock_span(record.measurement, outcome.phase_s, outcome.worker_phase_s)
+    return record if problem is None else unstable(record, new_finding("clock-span", problem))
 
 
 def common_facts(
@@ -114,12 +111,6 @@ def common_facts(
     }
 
 
-def _calibration(request: Request, machine: Machine) -> Calibration | None:
-    """Return the calibration that includes the machine, or the one that its rows are for; None without one."""
-    found = (each for each in request.calibrations if machine.id in (each.medians_ns or [machine.id]))
-    return next(found, None)
-
-
 def source_of(row: Row) -> Source:
     """Return the code that now measures a row. Raises BakeoffError if one of its modules cannot be found."""
     backends = tuple(backend_source(step.backend) for step in row.steps)
@@ -131,12 +122,6 @@ def against_floor(record: Record, ceilings: tuple[Ceiling, ...]) -> Record:
     record = replace(record, ceilings=ceilings)
     reason = below_floor(record) if record.status == "ok" else None
     return record if reason is None else unstable(record, new_finding("below_floor", reason))
-
-
-def _checked_against_phases(record: Record, outcome: Outcome) -> Record:
-    """Return the record, `unstable` if its samples do not fit into the time that passed by this process's clock."""
-    problem = clock_span(record.measurement, outcome.phase_s, outcome.worker_phase_s)
-    return record if problem is None else unstable(record, new_finding("clock-span", problem))
 
 
 def unstable(record: Record, finding: Finding) -> Record:
@@ -252,7 +237,8 @@ def clock_span(
     apart = clocks_apart(seconds, sum(worker_phase_s.get(phase, 0.0) for phase in TIMED))
     if apart is not None:
         return apart
-    covered = _sampled_s(measurement)
+    clocks = (measurement.latency, measurement.throughput)
+    covered = sum(_sampled_ns(clock) for clock in clocks if clock is not None and clock.samples_ns) / 1e9
     if covered > _FASTEST * seconds + _EARLY_S:
         return f"samples add up to {covered:.2f} s, but the timed phases took {seconds:.2f} s"
     if measurement.window_checks is not None:
@@ -268,15 +254,6 @@ def clocks_apart(seconds: float, by_worker: float) -> str | None:
     if not by_worker or _SLOWEST * (seconds - _LATE_S) <= by_worker <= _FASTEST * seconds + _EARLY_S:
         return None
     return f"the timed phases took {seconds:.2f} s, by the clock of the measured process {by_worker:.2f} s"
-
-
-def _sampled_s(measurement: Measurement) -> float:
-    """Return the seconds that all calls of the timed phases took, including calls whose samples were not kept."""
-    total = 0.0
-    for clock in (measurement.latency, measurement.throughput):
-        if clock is not None and clock.samples_ns:
-            total += _sampled_ns(clock) / 1e9
-    return total
 
 
 def _sampled_ns(clock: Clock) -> float:

@@ -3,7 +3,6 @@
 Workers run code of compilers and users, so the files that they must not change are sealed with hashes here.
 """
 
-import hashlib
 import os
 import random
 import shutil
@@ -16,12 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from bakeoff.machine.files import write_atomically
+from bakeoff.machine.files import sha256_of, write_atomically
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.host import Load
 from bakeoff.machine.locks import entry_lock
 from bakeoff.models.component import Work
-from bakeoff.models.plain_file import open_plain, read_plain
+from bakeoff.models.plain_file import read_plain
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.jobs import Subject
@@ -29,8 +28,7 @@ from bakeoff.process.supervisor import Outcome
 from bakeoff.record.floor import share, work_dtypes
 from bakeoff.record.kept import read_stamp
 from bakeoff.record.schema import Record, SelftestStamp
-from bakeoff.record.store import load_all
-from bakeoff.sweeps.describe import known_ceilings, unmeasured_dtypes, works_of
+from bakeoff.sweeps.describe import known_ceilings, works_of
 from bakeoff.sweeps.progress import Progress
 
 
@@ -97,8 +95,6 @@ class SweepContext:
     """The best known ceilings: from the records at first, later also from measurements of this sweep."""
     selftest: SelftestStamp | None
     progress: Progress
-    unmeasured: tuple[str, ...] = ()
-    """Dtypes of the rows whose ceilings are still to be measured."""
     measured_again: set[str] = field(default_factory=set)
     """Dtypes whose ceilings this sweep measured again."""
     works: Mapping[Subject, Work] = field(default_factory=dict)
@@ -152,18 +148,7 @@ def make_context(
     """
     order = plan.rows if order_seed is None else shuffled(plan.rows, order_seed)
     context = SweepContext(plan, sweep, order, order_seed, note, load, cache, (), read_stamp(), progress)
-    context = _with_ceilings(context, runs, ())
-    return replace(context, unmeasured=_unmeasured(plan, runs))
-
-
-def _unmeasured(plan: Plan, runs: Path) -> tuple[str, ...]:
-    """Return the dtypes whose ceilings must be measured before the rows run; () if all are known or time is limited."""
-    if not plan.request.ceilings or plan.request.time_limit_s or not plan.rows:
-        return ()
-    running = (row for row in plan.rows if row.never_runs is None)
-    wanted = {dtype for row in running for dtype in work_dtypes(row.variant.dtype, row.quantisation)}
-    subject = plan.rows[0].subject
-    return tuple(sorted(wanted.intersection(unmeasured_dtypes(load_all(runs), subject.device, subject.threads))))
+    return _with_ceilings(context, runs, ())
 
 
 def with_works(context: SweepContext) -> SweepContext:
@@ -172,10 +157,13 @@ def with_works(context: SweepContext) -> SweepContext:
 
 
 def with_ceilings(context: SweepContext, runs: Path) -> SweepContext:
-    """Return the context after measuring the missing ceilings of its rows' dtypes."""
-    if not context.unmeasured:
+    """Return the context after measuring the missing ceilings of its rows' dtypes; unchanged with a time limit."""
+    if context.plan.request.time_limit_s:
         return context
-    return replace(_with_ceilings(context, runs, context.unmeasured), unmeasured=())
+    running = (row for row in context.plan.rows if row.never_runs is None)
+    return _with_ceilings(
+        context, runs, {dtype for row in running for dtype in work_dtypes(row.variant.dtype, row.quantisation)}
+    )
 
 
 def with_ceilings_again(context: SweepContext, runs: Path, record: Record) -> SweepContext:
@@ -221,7 +209,7 @@ def hashes(seal: Seal) -> dict[str, str]:
 
 def seal_folder(folder: Path) -> Seal:
     """Hash all files of the folder, store the hashes beside it, and return them."""
-    seal = {name: SealedFile(_sha256(folder / name), _stat(folder / name)) for name in _names(folder)}
+    seal = {name: SealedFile(sha256_of(folder / name), _stat(folder / name)) for name in _names(folder)}
     write_atomically(_seal_file(folder), msgspec.json.encode(seal))
     return seal
 
@@ -244,7 +232,7 @@ def changed_files(folder: Path, seal: Seal, trust_stat: bool) -> tuple[str, ...]
     for name in names & set(seal):
         with suppress(OSError):
             same = trust_stat and _stat(folder / name) == seal[name].stat
-            if same or _sha256(folder / name) == seal[name].sha256:
+            if same or sha256_of(folder / name) == seal[name].sha256:
                 continue
         changed.add(name)
     return tuple(sorted(changed))
@@ -269,8 +257,3 @@ def _names(folder: Path) -> list[str]:
 def _stat(path: Path) -> tuple[int, ...]:
     found = path.lstat()
     return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _sha256(path: Path) -> str:
-    with open_plain(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -127,7 +127,7 @@ def _baseline(
     """Return the eager fp32 row over which a final states the winner's speed-up, and "", or None and why there is none.
 
     None with "" means that eager fp32 is one of the two best. A row that was only unstable is used: it may be stable in
-    the final. If the sweep has no such row, one is made for the final.
+    the final. If the sweep has no such row, one is made for the final; raises BakeoffError if there cannot be one.
     """
     if any(row.is_eager_fp32 for row in best):
         return None, ""
@@ -136,11 +136,7 @@ def _baseline(
             record = stored[row.key].record
             reason = f"it was {record.status}: {record.measurement.reason}".removesuffix(": ")
             return (row, "") if record.status in ("ok", "unstable") else (None, reason)
-    return _eager_row(plan, rows[0].subject), ""
-
-
-def _eager_row(plan: Plan, subject: Subject) -> Row:
-    """Return the eager fp32 row that a sweep of this subject would have. Raises BakeoffError if there cannot be one."""
+    subject = rows[0].subject
     asked = replace(
         plan.request,
         presets=(subject.preset,),
@@ -151,7 +147,7 @@ def _eager_row(plan: Plan, subject: Subject) -> Row:
         processes=1,
         builds=1,
     )
-    return make_plan(asked).rows[0]
+    return make_plan(asked).rows[0], ""
 
 
 def representatives(rows: Sequence[Row], stored: Mapping[Key, Stored]) -> list[Row]:

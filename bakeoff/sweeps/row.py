@@ -109,7 +109,7 @@ def refused_subjects(plan: Plan, runs: Path, progress: Progress) -> list[Bakeoff
     rows = {row.subject: row for row in reversed(plan.rows) if row.never_runs is None}
     found, cache = [], paths.ensure_writable(paths.cache_folder(), "caches")
     with device_lock(next(iter(rows)).device if rows else "cpu", progress.say, cache, bool(rows)):
-        context = make_context(plan, "references", "", runs, cache, host.Load(0.0, 0.0, 0), progress)
+        context = make_context(plan, "references", "", runs, cache, host.Load(0.0, 0.0), progress)
         for row in rows.values():
             running = progress.start(0, 0, f"references of {row.variant.component}.{row.variant.workload}")
             try:
@@ -149,13 +149,9 @@ def _link(names: Iterable[str], cached: Path, own: Path) -> None:
                 raise BakeoffError(text, code="not-writable") from error
 
 
-def _eager_file(dtype: str) -> str:
-    """Return the name of the file with eager's own error in a dtype, which sets the limits of rows of that dtype."""
-    return f"eager-{dtype}.json"
-
-
 def _make(context: SweepContext, row: Row, folder: Path, own: Path, launch: Launch, dtypes: Collection[str]) -> Outcome:
-    files = [own / _ABOUT, *(folder / name for name in (_ABOUT, *map(_eager_file, dtypes)))]
+    # Eager's own error in a dtype sets the limits of rows of that dtype.
+    files = [own / _ABOUT, folder / _ABOUT, *(folder / f"eager-{dtype}.json" for dtype in dtypes)]
     if not row.subject.checkpoint and all(file.exists() for file in files):
         return Outcome("result")
     # Not the row's own environment: no compiler runs here, and nothing may be left in a compiler's cache.

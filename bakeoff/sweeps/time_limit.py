@@ -12,8 +12,8 @@ from bakeoff.plan.costs import FINAL_S, Costs
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.request import grace_s
 from bakeoff.plan.rows import Key
-from bakeoff.process.alarm import raised_again
 from bakeoff.process.jobs import Subject
+from bakeoff.process.signals import raised_again
 from bakeoff.record.store import Stored
 
 
@@ -94,23 +94,15 @@ class TimeLimit:
         if not self.seconds:
             yield
             return
-        began = time.monotonic()
         handler = signal.signal(signal.SIGALRM, _stop)
-        delay, interval = self._set_alarm()
+        left_s = self.left_s + grace_s(self.seconds)
+        signal.setitimer(signal.ITIMER_REAL, max(left_s, 0.001))
         try:
             with raised_again(TimeIsUpError):
                 yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, handler)
-            if delay:
-                signal.setitimer(signal.ITIMER_REAL, max(delay - (time.monotonic() - began), 0.001), interval)
-
-    def _set_alarm(self) -> tuple[float, float]:
-        """Set an alarm for the end of the limit and its grace period; return the previous alarm's delay and interval
-        in seconds."""
-        left_s = self.left_s + grace_s(self.seconds)
-        return signal.setitimer(signal.ITIMER_REAL, max(left_s, 0.001))
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

@@ -15,11 +15,10 @@ from bakeoff.machine import host
 from bakeoff.machine.build_cache import open_folder
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
-from bakeoff.process.alarm import alarm_waits
-from bakeoff.process.jobs import NOTHING_TRACED, MeasureResult, TraceResult
+from bakeoff.process.jobs import NOTHING_TRACED, Job, MeasureResult, TraceResult
 from bakeoff.process.phases import TIMED
 from bakeoff.process.signals import first_signal_waits
-from bakeoff.process.supervisor import Outcome
+from bakeoff.process.supervisor import Launch, Outcome
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.schema import MEASURED, Measurement, ProofRecord, Record, Status, TraceRecord
 from bakeoff.record.short_calls import UNNAMED_NS, short_call
@@ -27,7 +26,7 @@ from bakeoff.sweeps.assemble import make_record
 from bakeoff.sweeps.context import SweepContext
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import NO_REFERENCES, References, launch_of, make_reference, measure_job
-from bakeoff.sweeps.turns import Task, Turns, WorkerEnd
+from bakeoff.sweeps.turns import in_turns
 
 Keep = Callable[[Record, Running], None]
 """Callback that receives each record as soon as it is made."""
@@ -119,17 +118,15 @@ def _time(
     with ExitStack() as stack:
         for folder in sorted({tried.row.cache_folder for tried, _ in able}):
             stack.enter_context(context.entry_lock(folder))
-        tasks = [_task(context, tried, references, len(able) - 1) for tried, references in able]
-        turns = stack.enter_context(Turns(tasks, patience_s))
+        jobs = [_job(context, tried, references, len(able) - 1) for tried, references in able]
+        turns = stack.enter_context(in_turns(jobs, patience_s))
         context.spent["builds"] += time.monotonic() - began
-        for place, (tried, references) in enumerate(able):
-            if turns.stopped(place):
+        for (tried, references), worker in zip(able, turns, strict=True):
+            if worker is None:
                 tried.running.finish("stopped", "its build left no time for the rows that are built")
                 continue
-            turns.run(place)
-            with first_signal_waits(), alarm_waits():  # what was measured is kept
-                ended = turns.end(place)
-                outcome = _measured(context, tried, ended)
+            with first_signal_waits():  # what was measured is kept
+                outcome = _measured(context, tried, worker.finish(MeasureResult))
                 why = _why_again(tried, outcome, references, len(able))
                 if why:
                     context.progress.say(f"{tried.row.label}: {why}; it is run again by itself.")
@@ -137,7 +134,7 @@ def _time(
                     again.append(replace(tried, untraced=untraced, ended_before=why))
                 else:
                     findings = _around(tried, outcome, references)
-                    keep(make_record(context, tried.row, outcome, ended, findings), tried.running)
+                    keep(make_record(context, tried.row, outcome, findings), tried.running)
     return again
 
 
@@ -150,23 +147,22 @@ def _references(context: SweepContext, tried: Try) -> References | Record:
     if row.target:
         return NO_REFERENCES
     outcome, references = make_reference(context, row, launch_of(context, row, tried.running))
-    return references if outcome.kind == "result" else make_record(context, row, outcome)
+    return references if outcome.kind == "result" else make_record(context, row, replace(outcome, timeline=()))
 
 
-def _task(context: SweepContext, tried: Try, references: References, beside: int) -> Task:
-    """Return the task of the row's first worker, with its cache folder opened; `beside` builds run at the same time."""
+def _job(context: SweepContext, tried: Try, references: References, beside: int) -> tuple[Job, Launch]:
+    """Return the job of the row's worker and how to start it, with its cache folder opened; `beside` builds run at the
+    same time."""
     row, request = tried.row, context.plan.request
     # What a backend that states no caches keeps all the same would make its next build look fast.
     open_folder(row.cache_folder, anew=not row.caches or (row.builds > 1 and row.process == 1))
     policy = replace(request.policy, trace=request.policy.trace and not tried.untraced)
     job = replace(measure_job(row, policy, references), overlapped=beside > 0, next_slot=request.next_slot)
-    launch = replace(launch_of(context, row, tried.running, beside), timed=TIMED if request.monitor else ())
-    return Task(job, MeasureResult, launch)
+    return job, replace(launch_of(context, row, tried.running, beside), timed=TIMED if request.monitor else ())
 
 
-def _measured(context: SweepContext, tried: Try, ended: WorkerEnd) -> Outcome:
+def _measured(context: SweepContext, tried: Try, outcome: Outcome) -> Outcome:
     """Return the worker's outcome with a Measurement as its value. Raises BakeoffError if the request was wrong."""
-    outcome = ended.outcome
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason, outcome.code)
     if outcome.kind != "result":
@@ -197,18 +193,14 @@ def _why_again(tried: Try, outcome: Outcome, references: References, tries: int)
 def _around(tried: Try, outcome: Outcome, references: References) -> list[Finding]:
     """Return findings about the circumstances of a row: changed references, and a failed first attempt."""
     found = []
-    changed = references.changed() if outcome.kind == "result" else ()
-    if changed:
+    if changed := references.changed() if outcome.kind == "result" else ():
         # Its own limits were read before any of its code ran, and the next row gets references made anew.
-        found.append(_tampered(changed))
+        text = f"{', '.join(changed)} of its references changed while this row ran"
+        found.append(new_finding("tampered", text))
     if tried.ended_before:
         text = f"it was run again by itself, because it had ended otherwise at first: {tried.ended_before}"
         found.append(new_finding("run-again", text))
     return found
-
-
-def _tampered(changed: Sequence[str]) -> Finding:
-    return new_finding("tampered", f"{', '.join(changed)} of its references changed while this row ran")
 
 
 LEAST_NAMED = 0.8

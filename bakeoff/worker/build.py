@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Prepared, Proof
+from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Prepared
 from bakeoff.backends.graphs import input_layouts
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.machine import paths
@@ -72,36 +72,44 @@ def build_engine(
     `build_failed`, or with the status of the exception.
     """
     steps = [(resolve_backend(step.backend), step.options) for step in job.steps]
-    pauses = _Pauses()
-    context = build_context(job, loaded, trace, pauses.pause, report)
+    last, options = steps[-1]
+    before_bytes, activity, resident = layer_bytes(loaded.module), snapshot(), resident_bytes()
+    reset_peaks()
+    clock = _BuildClock()
+    context = build_context(job, loaded, trace, clock.pause, report)
     cache: _Cache = "warm" if is_warm(context.cache_dir) else "cold"
     context = replace(context, opens=job.opens and cache == "warm")
-    before_bytes = layer_bytes(loaded.module)
-    activity = snapshot()
-    resident = resident_bytes()
-    reset_peaks()
-    used_s, started = _cpu_s(), time.monotonic()
     try:
         example = _example(job, loaded, sets)
         prepared, opened = Prepared(loaded.module), None
         if job.engine and len(steps) == 1 and not trace and not context.sizes:
             note = Path(job.cache_folder, f"{digest([job.engine, loaded.weights, input_layouts(example)])}.json")
-            opened = _open_kept(note, *steps[0], example, context) if context.opens else None
-            context = replace(context, keep=lambda save: _keep(note, save, pauses))
+            opened = _open_kept(note, last, options, example, context) if context.opens else None
+            context = replace(context, keep=lambda save: _keep(note, save, clock))
         if opened is None:
             prepared = prepare(steps[:-1], loaded.module, example, context)
         after_bytes = layer_bytes(prepared.module)
-        engine = opened or _build_last(*steps[-1], prepared.module, example, context)
+        assert last.build is not None, "the plan refuses a backend that cannot build in this position"
+        engine = opened or last.build(prepared.module, example, options_of(last, dict(options)), context)
         calls = () if job.target else tuple(engine.bind(inputs) for inputs in sets)
         if calls:
             calls[0]()
             synchronise(job.subject.device)
-        spent = _BuildTime(time.monotonic() - started - pauses.wall_s, _cpu_s() - used_s - pauses.cpu_s, pauses.wall_s)
+        build_s, cpu_s = clock.spent_s()
         mark_finished(context.cache_dir, job.overlapped)
         proof = engine.prove()
     except Exception as error:
         raise _failed(error, loaded.module) from error
-    cost = _cost(job, steps, spent, cache if opened is None else "stored", resident, proof)
+    cost = BuildCost(
+        cache="stored" if opened else cache if any(backend.caches for backend, _ in steps) else "none",
+        build_s=None if job.overlapped else build_s,
+        peak_bytes=max(0, peak_bytes() - resident),
+        children_peak_bytes=children_peak_bytes() or None,
+        artifact_bytes=proof.artifact_bytes,
+        untimed_s=None if job.overlapped else clock.paused_s,
+        cpu_s=cpu_s,
+        overlapped=job.overlapped,
+    )
     fallback = None
     if job.quantisation:
         prepared, fallback = check_quantisation(prepared, proof.quantised, before_bytes, after_bytes)
@@ -109,12 +117,10 @@ def build_engine(
     uses_inductor = any(backend.uses_inductor for backend, _ in steps)
     if compiled and fallback is None and not uses_inductor:
         fallback = f"inductor: it compiled {counted(compiled, 'graph')}"
-    if not steps[-1][0].keeps_module_weights:
+    if not last.keeps_module_weights:
         free_weights(prepared.module)
         free_weights(loaded.module)
-    return BuiltEngine(
-        engine, calls, cost, prepared, after_bytes[""], fallback, steps[-1][0].runs_eagerly, uses_inductor
-    )
+    return BuiltEngine(engine, calls, cost, prepared, after_bytes[""], fallback, last.runs_eagerly, uses_inductor)
 
 
 def _failed(error: Exception, module: nn.Module) -> StageError:
@@ -144,12 +150,12 @@ def _cpu_s() -> float:
     return time.process_time() + helper_cpu_s()
 
 
-class _Pauses:
-    """Sums the wall and CPU time of contexts whose work does not count as part of a build."""
+class _BuildClock:
+    """Wall and CPU time of a build, without that of contexts whose work does not count as part of it."""
 
     def __init__(self) -> None:
-        self.wall_s = 0.0
-        self.cpu_s = 0.0
+        self.paused_s = self._paused_cpu_s = 0.0
+        self._began_s, self._began_cpu_s = time.monotonic(), _cpu_s()
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -157,34 +163,12 @@ class _Pauses:
         try:
             yield
         finally:
-            self.cpu_s += _cpu_s() - used_s
-            self.wall_s += time.monotonic() - started
+            self._paused_cpu_s += _cpu_s() - used_s
+            self.paused_s += time.monotonic() - started
 
-
-@dataclass(frozen=True, slots=True)
-class _BuildTime:
-    """Wall and CPU time of a build, without its pauses."""
-
-    wall_s: float
-    cpu_s: float
-    paused_s: float
-    """Wall time of the pauses."""
-
-
-def _cost(
-    job: MeasureJob, steps: _Steps, spent: _BuildTime, cache: _Cache, resident_before: int, proof: Proof
-) -> BuildCost:
-    caches = cache == "stored" or any(backend.caches for backend, _ in steps)
-    return BuildCost(
-        cache=cache if caches else "none",
-        build_s=None if job.overlapped else spent.wall_s,
-        peak_bytes=max(0, peak_bytes() - resident_before),
-        children_peak_bytes=children_peak_bytes() or None,
-        artifact_bytes=proof.artifact_bytes,
-        untimed_s=None if job.overlapped else spent.paused_s,
-        cpu_s=spent.cpu_s,
-        overlapped=job.overlapped,
-    )
+    def spent_s(self) -> tuple[float, float]:
+        """Return the wall and the CPU seconds so far."""
+        return time.monotonic() - self._began_s - self.paused_s, _cpu_s() - self._began_cpu_s - self._paused_cpu_s
 
 
 def build_context(
@@ -249,19 +233,12 @@ def free_weights(module: nn.Module) -> None:
             part._buffers[name] = None
 
 
-def _build_last(
-    backend: Backend, options: Mapping[str, Any], module: nn.Module, inputs: Mapping[str, Tensor], context: BuildContext
-) -> Engine:
-    assert backend.build is not None, "the plan refuses a backend that cannot build in this position"
-    return backend.build(module, inputs, options_of(backend, dict(options)), context)
-
-
-def _keep(note: Path, save: Callable[[], Mapping[str, Any]], pauses: "_Pauses") -> None:
+def _keep(note: Path, save: Callable[[], Mapping[str, Any]], clock: _BuildClock) -> None:
     """Keep the engine that was just built: call `save`, and write the values that it returns to `note`, untimed.
 
     An error, such as a full disk, is ignored: later builds then build again.
     """
-    with pauses.pause(), suppress(OSError, BakeoffError):
+    with clock.pause(), suppress(OSError, BakeoffError):
         write_atomically(note, encode_json(save()))
 
 
@@ -289,43 +266,25 @@ def check_quantisation(
     a noun phrase, or None if something was quantised. A preparation that inserts nodes may leave the weights as they
     are until the build, so sizes are not checked for it.
     """
-    names = list(prepared.quantised)
-    unchanged = layers_not_smaller(names, before_bytes, after_bytes) if prepared.shrinks_weights else []
-    smaller = after_bytes[""] < before_bytes[""] and len(unchanged) < len(names)
-    shrank = smaller or not prepared.shrinks_weights
-    fallback = nothing_quantised(prepared.quantised, quantised_by_build, shrank)
-    return mark_skipped(prepared, unchanged), fallback
+    named = prepared.quantised
+    unchanged = [
+        name
+        for name in named
+        if prepared.shrinks_weights and name in before_bytes and after_bytes.get(name, 0) >= before_bytes[name]
+    ]
+    smaller = after_bytes[""] < before_bytes[""] and len(unchanged) < len(named)
+    fallback = None
+    if not named and not quantised_by_build:
+        fallback = "the unquantised module: no layer was quantised"
+    elif named and prepared.shrinks_weights and not smaller:
+        count = counted(len(named), "layer")
+        fallback = f"the unquantised module: {count} reported as quantised, but their weights take as many bytes as "
+        fallback += "before"
+    quantised = {name: how for name, how in named.items() if name not in unchanged}
+    skipped = {**prepared.skipped, **dict.fromkeys(unchanged, "takes as many bytes as before")}
+    return replace(prepared, quantised=quantised, skipped=skipped), fallback
 
 
 def layer_bytes(module: nn.Module) -> dict[str, int]:
     """Return the stored bytes of each submodule by name; those of the whole module have the name ""."""
     return {name: memory.stored_bytes(part) for name, part in module.named_modules()}
-
-
-def layers_not_smaller(
-    names: Iterable[str], before_bytes: Mapping[str, int], after_bytes: Mapping[str, int]
-) -> list[str]:
-    """Return which of `names` take at least as many bytes as before. Names that are not layers are left out."""
-    return [name for name in names if name in before_bytes and after_bytes.get(name, 0) >= before_bytes[name]]
-
-
-def mark_skipped(prepared: Prepared, layers: Iterable[str]) -> Prepared:
-    """Return `prepared` with these layers listed as skipped instead of quantised."""
-    unchanged = list(layers)
-    quantised = {name: how for name, how in prepared.quantised.items() if name not in unchanged}
-    skipped = {**prepared.skipped, **dict.fromkeys(unchanged, "takes as many bytes as before")}
-    return replace(prepared, quantised=quantised, skipped=skipped)
-
-
-def nothing_quantised(prepared: Mapping[str, str], built: Mapping[str, str], shrank: bool) -> str | None:
-    """Return what ran instead of a quantised module, as a noun phrase; None if something was quantised.
-
-    `prepared` and `built` map the layers or nodes that the preparation and the build quantised to their methods. One of
-    them must name something. If the preparation does, the module's weights must have become smaller too (`shrank`).
-    """
-    if not prepared and not built:
-        return "the unquantised module: no layer was quantised"
-    if prepared and not shrank:
-        count = counted(len(prepared), "layer")
-        return f"the unquantised module: {count} reported as quantised, but their weights take as many bytes as before"
-    return None

@@ -4,7 +4,6 @@ Between two blocks it waits in read(2). It reports a block only after all thread
 with the CPU time that the process used before the block, while it should have been idle.
 """
 
-import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,18 +22,16 @@ from bakeoff.worker.checked_variant import (
     with_precision,
 )
 from bakeoff.worker.checks.dispatch import dispatched
-from bakeoff.worker.checks.growth import confirmed_leak
-from bakeoff.worker.checks.memory import kept_bytes
 from bakeoff.worker.checks.outputs import copied
 from bakeoff.worker.checks.window import WindowChecker
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_block, time_call
 from bakeoff.worker.clocks.timing import moved_counters, warm_up
-from bakeoff.worker.device import GpuWatch, cache_flush, context_bytes, held_bytes, watching
+from bakeoff.worker.device import GpuWatch, context_bytes, watching
 from bakeoff.worker.failures import call_stage
-from bakeoff.worker.measure import activity, call_all, changeable_inputs
+from bakeoff.worker.measure import activity, leaked_bytes, timed_calls
 from bakeoff.worker.reporter import Reporter, read_lines, turn_of, wait_for_idle_threads
 from bakeoff.worker.status import decide_status, leak_alarms, stored_alarms
-from bakeoff.worker.subject import LoadedSubject, held_inputs
+from bakeoff.worker.subject import LoadedSubject
 from bakeoff.worker.torch_flags import settings
 
 _WARM_UP_S = 0.2
@@ -71,23 +68,13 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
     status, reason = decide_status(proof.fell_back, parity, None, ())
     if status != "ok":
         return replace(made, status=status, reason=reason)
-    changeable = call_stage(lambda: changeable_inputs(job.measure, checked))
-    calls = (*(entry.call for entry in changeable), *checked.built.calls[len(changeable) :])
-    config = TimingConfig(
-        device=device,
-        policy=replace(job.measure.policy, warmup_s=min(_WARM_UP_S, job.measure.policy.warmup_s)),
-        check_outputs=checked.watch.check,
-        flush=cache_flush(device, checked.loaded),
-        inputs=(*checked.inputs, *(tensor for entry in changeable for tensor in entry.tensors.values())),
-        report=report,
-    )
+    policy = replace(job.measure.policy, warmup_s=min(_WARM_UP_S, job.measure.policy.warmup_s))
+    _, calls, config, checker = timed_calls(replace(job.measure, policy=policy), checked, report)
     counters = activity(checked.built.engine)
     report("warm-up")
     warmup_ns, _ = call_stage(lambda: warm_up(calls, counters, config))
     overhead = measure_overhead(call_stage(calls[0]), config)
     before = dict(counters())
-    held = held_inputs(checked.loaded.workload)
-    checker = WindowChecker(checked.reference, changeable, secrets.randbits(32), held)
     wait_for_idle_threads()
     call_ns = median_high(warmup_ns)
     checker.begin_blocks(call_ns)
@@ -100,13 +87,7 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
     report("check")
     call_stage(lambda: checker.complete(calls, blocks.single_ns or warmup_ns, config))
     checker.release()
-    leaked = confirmed_leak(
-        blocks.held_bytes,
-        blocks.made,
-        len(calls),
-        call_ns,
-        lambda rounds: call_stage(lambda: kept_bytes(lambda: call_all(calls), rounds, device)),
-    )
+    leaked = leaked_bytes(calls, blocks.held_bytes, blocks.made, call_ns, device)
     del heap_offset
     ran = call_stage(lambda: dispatched(checked.built.calls[0]))
     parity = checked.reference.parity([*checked.differences, *checker.differences])
@@ -200,7 +181,7 @@ def _run_blocks(
         if kept:
             checker.compare_kept(index, kept)
         kept = ()
-        seen.held_bytes.append(held_bytes(config.device))
+        seen.held_bytes.append(config.held_bytes())
         watch.read()
         wait_for_idle_threads()
         idle_since = time.process_time()

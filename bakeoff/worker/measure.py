@@ -248,20 +248,9 @@ def _timed_measurement(
 
 def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Report) -> _TimedRow:
     """Time the calls, watch the GPU, and compare the last outputs; measure a suspected drift again."""
-    device, reference = job.subject.device, checked.reference
-    changeable = call_stage(lambda: changeable_inputs(job, checked))
-    calls = (*(entry.call for entry in changeable), *checked.built.calls[len(changeable) :])
-    config = TimingConfig(
-        device=device,
-        policy=job.policy,
-        check_outputs=checked.watch.check,
-        flush=cache_flush(device, checked.loaded),
-        held_bytes=lambda: held_bytes(device),
-        read_gpu=watch.read,
-        inputs=(*checked.inputs, *(tensor for entry in changeable for tensor in entry.tensors.values())),
-        report=report,
-    )
-    checks = WindowChecker(reference, changeable, secrets.randbits(32), held_inputs(checked.loaded.workload))
+    reference = checked.reference
+    changeable, calls, config, checks = timed_calls(job, checked, report)
+    config = replace(config, read_gpu=watch.read)
     watch.begin()
     timing = call_stage(lambda: time_calls(calls, activity(checked.built.engine), config, checks))
     call_stage(lambda: checks.complete(calls, timing.latency.samples_ns, config))
@@ -286,13 +275,37 @@ def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Rep
     return replace(timed, overhead=overhead, differences=[*checks.differences, *last], slowdown=slowdown)
 
 
-def changeable_inputs(job: MeasureJob, checked: CheckedVariant) -> tuple[ChangeableInputs, ...]:
-    """Find out how the values of the variant's bound inputs can be changed, which calls the engine."""
-    built, device = checked.built, job.subject.device
-    reference = checked.reference
+def timed_calls(
+    job: MeasureJob, checked: CheckedVariant, report: Report
+) -> tuple[tuple[ChangeableInputs, ...], tuple[Call, ...], TimingConfig, WindowChecker]:
+    """Find out how the values of bound inputs can be changed, which calls the engine; return these inputs, the calls to
+    time, how they are timed, and what checks them meanwhile."""
+    built, device, reference, workload = checked.built, job.subject.device, checked.reference, checked.loaded.workload
     changed = changed_values(checked.loaded, reference.changes, job.dtype, device)
-    names = [spec.name for spec in checked.loaded.workload.outputs]
-    return find_changeable(built.engine, checked.sets, built.calls, changed, names, reference, device)
+    names = [spec.name for spec in workload.outputs]
+    changeable = call_stage(
+        lambda: find_changeable(built.engine, checked.sets, built.calls, changed, names, reference, device)
+    )
+    config = TimingConfig(
+        device=device,
+        policy=job.policy,
+        check_outputs=checked.watch.check,
+        flush=cache_flush(device, checked.loaded),
+        held_bytes=lambda: held_bytes(device),
+        inputs=(*checked.inputs, *(tensor for entry in changeable for tensor in entry.tensors.values())),
+        report=report,
+    )
+    calls = (*(entry.call for entry in changeable), *built.calls[len(changeable) :])
+    return changeable, calls, config, WindowChecker(reference, changeable, secrets.randbits(32), held_inputs(workload))
+
+
+def leaked_bytes(calls: Sequence[Call], held: Sequence[int], made: int, call_ns: int, device: str) -> int:
+    """Return what half of the calls made leaked, by the bytes held meanwhile and by a second run; 0 for no leak."""
+
+    def kept(rounds: int) -> int:
+        return call_stage(lambda: memory.kept_bytes(lambda: _call_all(calls), rounds, device))
+
+    return confirmed_leak(held, made, len(calls), call_ns, kept)
 
 
 def _examine(job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, context: int, report: Report) -> _AfterTiming:
@@ -303,15 +316,9 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, context
     io_bytes = memory.tensors_bytes(checked.inputs)
     weights_bytes = checked.built.weights_bytes
     with checking("the metering of memory"):
-        metered = call_stage(lambda: memory.meter(lambda: call_all(calls), device, weights_bytes, io_bytes, context))
-        samples_ns = timing.latency.samples_ns
-        leaked = confirmed_leak(
-            timing.held_bytes,
-            timing.calls,
-            len(calls),
-            median_high(samples_ns),
-            lambda rounds: call_stage(lambda: memory.kept_bytes(lambda: call_all(calls), rounds, device)),
-        )
+        metered = call_stage(lambda: memory.meter(lambda: _call_all(calls), device, weights_bytes, io_bytes, context))
+        call_ns = median_high(timing.latency.samples_ns)
+        leaked = leaked_bytes(calls, timing.held_bytes, timing.calls, call_ns, device)
     report("fresh inputs")
     with checking("the comparison of inputs after the calls"):
         changed = changed_input(checked.sets, checked.loaded.sets)
@@ -335,7 +342,7 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, context
     return _AfterTiming(metered, leaked, changed, ran, fresh, differences, copies)
 
 
-def call_all(calls: Sequence[Call]) -> None:
+def _call_all(calls: Sequence[Call]) -> None:
     """Call each once, and drop the outputs of one call before the next, as in the timed window."""
     for call in calls:
         call()

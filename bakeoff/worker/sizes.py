@@ -50,12 +50,8 @@ def measure_sizes(
     for index, size in enumerate(workload.sizes):
         report("sizes", size.name)
         results.append(replace(_measure_size(job, checked, index, size), eager_ns=eager_ns[index + 1]))
-    ordered = sorted(results, key=_elements)
+    ordered = sorted(results, key=lambda result: sum(map(prod, result.inputs.values())))
     return tuple(with_padding(one, ordered[-1], median(usual_ns)) for one in ordered)
-
-
-def _elements(result: SizeResult) -> int:
-    return sum(prod(shape) for shape in result.inputs.values())
 
 
 def _measure_size(job: MeasureJob, checked: CheckedVariant, index: int, size: Size) -> SizeResult:

@@ -26,7 +26,8 @@ _STORED = 10
 
 def trace_measured(job: MeasureJob, built: BuiltEngine, report: Report) -> TraceResult | None:
     """Trace the engine that was timed; return None if no trace is requested, or if tracing needs a build of its own."""
-    if not job.policy.trace or not _same_when_traced(job):
+    same_when_traced = resolve_backend(job.steps[-1].backend).same_when_traced
+    if not job.policy.trace or job.subject.device not in same_when_traced:
         return None
     report("trace")
     try:
@@ -43,7 +44,11 @@ def trace_build(job: TraceJob, report: Report) -> TraceResult:
     measured = job.measure
     with flags(measured.dtype, measured.subject.threads, search=measured.subject.device == "cuda"):
         try:
-            built = _build(measured, report, measured.policy.trace)
+            report("traced build")
+            with one_thread(measured.overlapped):
+                loaded = call_stage(lambda: load_subject(measured.subject))
+                sets = call_stage(lambda: cast_subject(loaded, measured.dtype, measured.subject.device))[:1]
+            built = build_engine(measured, loaded, sets, measured.policy.trace, report)
             if not measured.policy.trace:
                 return NOTHING_TRACED
             report("trace")
@@ -65,19 +70,6 @@ def _traced(built: BuiltEngine) -> TraceResult:
 
 def _failed(stage: StageError) -> TraceResult:
     return replace(NOTHING_TRACED, problem=f"{stage.status}: {stage.reason}")
-
-
-def _same_when_traced(job: MeasureJob) -> bool:
-    """Return whether builds of the last backend can be traced on this device without being built for tracing."""
-    return job.subject.device in resolve_backend(job.steps[-1].backend).same_when_traced
-
-
-def _build(job: MeasureJob, report: Report, trace: bool) -> BuiltEngine:
-    report("traced build")
-    with one_thread(job.overlapped):
-        loaded = call_stage(lambda: load_subject(job.subject))
-        sets = call_stage(lambda: cast_subject(loaded, job.dtype, job.subject.device))[:1]
-    return build_engine(job, loaded, sets, trace, report)
 
 
 def _trace_record(trace: Trace, graph_hash: str) -> TraceRecord:

@@ -15,8 +15,8 @@ import re
 from dataclasses import dataclass
 from math import prod
 
-from bakeoff.models.component import Component, Correction, Preset, TensorSpec, Workload, require_positive_integers
-from bakeoff.models.errors import bad_config, no_such
+from bakeoff.models.component import Component, Correction, Preset, TensorSpec, Workload
+from bakeoff.models.errors import no_such
 
 WORKLOADS = ("decode",)
 _NAME = re.compile(r"decode([1-9][0-9]*)?")
@@ -42,19 +42,6 @@ class Config:
     """Upsampling factor of each up stage, last stage first, then one for the starter, which is not used."""
     latents: int = 120
     """Latents in one call of `decode`."""
-
-    def __post_init__(self) -> None:
-        require_positive_integers(self, "audio")
-        for name, width in (("ch_0", self.ch_0), ("ch_max", self.ch_max)):
-            if 2 * width % GROUP_WIDTH:
-                raise bad_config("audio", f"{name} is {width}; it must be a multiple of {GROUP_WIDTH // 2}")
-        widest = self.ch_0 * 2 ** (len(self.strides) - 1)
-        if not self.ch_0 <= self.ch_max <= widest:
-            raise bad_config(
-                "audio",
-                f"ch_max is {self.ch_max}; with ch_0 {self.ch_0} and {len(self.strides)} stages it must be from "
-                f"{self.ch_0} to {widest}",
-            )
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -9,10 +9,9 @@ commits have other layers and parameter counts.
 """
 
 from dataclasses import dataclass
-from math import isfinite
 
-from bakeoff.models.component import Component, Preset, TensorSpec, Workload, require_positive_integers
-from bakeoff.models.errors import bad_config, no_such
+from bakeoff.models.component import Component, Preset, TensorSpec, Workload
+from bakeoff.models.errors import no_such
 
 WORKLOADS = ("decode",)
 
@@ -41,27 +40,6 @@ class Config:
     """Number of residual blocks of each up stage in decode order, then of the starter."""
     noise_decoder_inputs: float = 0.0
     """Noise on latents in training; it has no effect in decoding."""
-
-    def __post_init__(self) -> None:
-        require_positive_integers(self, "image")
-        noise = self.noise_decoder_inputs
-        if type(noise) not in (int, float) or not isfinite(noise):
-            raise bad_config("image", f"noise_decoder_inputs is {noise!r}; it must be a finite number, as 0.0")
-        if self.ch_0 % OUT_GROUPS:
-            raise bad_config("image", f"ch_0 is {self.ch_0}; it must be a multiple of {OUT_GROUPS}")
-        reachable = [self.ch_0 * 2**doublings for doublings in range(len(self.decoder_blocks_per_stage))]
-        if self.ch_max not in reachable:
-            raise bad_config(
-                "image",
-                f"ch_max is {self.ch_max}; with ch_0 {self.ch_0} and {len(reachable)} stages it must be one of "
-                f"{', '.join(map(str, reachable))}",
-            )
-        if self.ch_max % self.latent_channels:
-            raise bad_config(
-                "image",
-                f"latent_channels is {self.latent_channels}; it must divide ch_max {self.ch_max}, because the latent's "
-                "channels are repeated",
-            )
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -23,9 +23,8 @@ from bakeoff.models.component import (
     Stream,
     TensorSpec,
     Workload,
-    require_positive_integers,
 )
-from bakeoff.models.errors import bad_config, no_such
+from bakeoff.models.errors import no_such
 
 WORKLOADS = ("prime", "steady1", "steady2", "steady3")
 LATENT_MEAN = (
@@ -56,27 +55,6 @@ class Config:
     attn_scales: tuple[float, ...] = ()
     latent_height: int = 44
     latent_width: int = 80
-
-    def __post_init__(self) -> None:
-        require_positive_integers(self, "matrix-vae")
-        gaps = len(self.dim_mult) - 1
-        if len(self.temporal_upsample) != gaps or any(type(flag) is not bool for flag in self.temporal_upsample):
-            raise bad_config(
-                "matrix-vae",
-                f"temporal_upsample is {self.temporal_upsample!r}; {gaps + 1} stages need {gaps} values, each true or "
-                "false",
-            )
-        odd = [self.dim * factor for factor in self.dim_mult[1:] if self.dim * factor % 2]
-        if odd:
-            raise bad_config("matrix-vae", f"a stage has {odd[0]} channels, which cannot be halved; use an even dim")
-        if self.z_dim != len(LATENT_MEAN):
-            raise bad_config(
-                "matrix-vae", f"z_dim is {self.z_dim}; it must be {len(LATENT_MEAN)}, the channels of a latent"
-            )
-        if self.attn_scales:
-            raise bad_config(
-                "matrix-vae", f"attn_scales is {self.attn_scales!r}; it must be (), attention in the middle only"
-            )
 
     @property
     def stage_channels(self) -> tuple[int, ...]:

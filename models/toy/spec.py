@@ -9,7 +9,7 @@ and explicit caches like `matrix-vae`. These are not published models: their fig
 from dataclasses import dataclass
 
 from bakeoff.models.component import Carry, Component, Preset, Stream, TensorSpec, Workload
-from bakeoff.models.errors import bad_config, no_such
+from bakeoff.models.errors import no_such
 
 WORKLOADS = ("world", "picture", "sound", "stream")
 
@@ -20,12 +20,6 @@ class Config:
     """Channels everywhere; a multiple of 4."""
     length: int = 16
     """Tokens, pixels a side or samples."""
-
-    def __post_init__(self) -> None:
-        if self.width < 4 or self.width % 4 or self.length < 2:
-            raise bad_config(
-                "toy", f"width is {self.width}, length {self.length}; take a multiple of 4, and at least 2"
-            )
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:

@@ -24,9 +24,8 @@ from bakeoff.models.component import (
     Stream,
     TensorSpec,
     Workload,
-    require_positive_integers,
 )
-from bakeoff.models.errors import BakeoffError, bad_config, no_such
+from bakeoff.models.errors import BakeoffError, no_such
 
 _NAME = re.compile(r"(single)|(step|context|append|full)([1-9][0-9]*)?")
 
@@ -54,29 +53,6 @@ class Config:
     """Width of the sinusoid of the noise level."""
     denoising_steps: int = 20
     """Steps of the sampler for one frame."""
-
-    def __post_init__(self) -> None:
-        require_positive_integers(self, "wm")
-        if type(self.causal) is not bool:
-            raise bad_config("wm", f"causal is {self.causal!r}; it must be true or false")
-        if self.backbone not in ("dit", "uvit"):
-            raise bad_config("wm", f"backbone is {self.backbone!r}; known: dit, uvit")
-        if self.tokens_per_frame != self.sample_size**2 + 1:
-            raise bad_config(
-                "wm",
-                f"tokens_per_frame is {self.tokens_per_frame}; with sample_size {self.sample_size} it must be "
-                f"{self.sample_size**2 + 1}, one audio token and {self.sample_size**2} of video",
-            )
-        if self.d_model % self.n_heads or self.head_dim % 8 or self.head_dim < 16:
-            raise bad_config(
-                "wm",
-                f"d_model is {self.d_model} and n_heads {self.n_heads}; d_model / n_heads must be a whole number, a "
-                "multiple of 8 and at least 16",
-            )
-        if self.control_dim % 4 or self.control_dim < 8:
-            raise bad_config("wm", f"control_dim is {self.control_dim}; it must be a multiple of 4 and at least 8")
-        if self.timestep_dim % 2 or self.timestep_dim < 4:
-            raise bad_config("wm", f"timestep_dim is {self.timestep_dim}; it must be even and at least 4")
 
     @property
     def head_dim(self) -> int:

@@ -158,18 +158,6 @@ def test_half_precision_checkpoint_loads_into_fp32(tmp_path: Path) -> None:
     assert same(found, {name: tensor.float() for name, tensor in half.items()})
 
 
-def test_module_from_meta_needs_to_empty_first(tmp_path: Path) -> None:
-    path = save(weights(), tmp_path / "a.pt")
-    with torch.device("meta"):
-        module = Small()
-    with pytest.raises(BakeoffError) as caught:
-        load_checkpoint(path, module, component())
-    assert caught.value.code == "meta-tensors"
-    module.to_empty(device="cpu")
-    load_checkpoint(path, module, component())
-    assert same(module.state_dict(), weights())
-
-
 def test_refusal_names_missing_unexpected_and_reshaped_keys(tmp_path: Path) -> None:
     content = weights()
     del content["decoder.0.bias"]

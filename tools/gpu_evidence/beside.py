@@ -18,13 +18,12 @@ from math import inf
 from bakeoff.machine import host, locks, paths
 from bakeoff.machine.build_cache import open_folder
 from bakeoff.models.errors import BakeoffError
-from bakeoff.process.jobs import MeasureResult
 from bakeoff.record.schema import Record
 from bakeoff.sweeps.context import make_context
 from bakeoff.sweeps.describe import works_of
 from bakeoff.sweeps.progress import Running, Unheard
 from bakeoff.sweeps.row import launch_of, make_reference, measure_job, refused_subjects
-from bakeoff.sweeps.turns import Task, Turns
+from bakeoff.sweeps.turns import in_turns
 from gpu_evidence.order import Line, order_of
 from gpu_evidence.processes import interrupt_on_signals
 from gpu_evidence.seconds import Planned, build_groups, make_planned, reference_groups
@@ -82,7 +81,7 @@ def build(planned: Mapping[str, Planned], lines: Sequence[Line]) -> None:
     """Build these rows up to their turn, which they do not get: the caches then hold what their next build needs."""
     runs, cache = paths.runs_folder(), paths.cache_folder()
     for group in build_groups(planned, lines):
-        tasks = []
+        jobs = []
         with contextlib.ExitStack() as stack:
             for line in group:
                 plan, row = planned[line.component].plan, planned[line.component].rows[line]
@@ -93,8 +92,8 @@ def build(planned: Mapping[str, Planned], lines: Sequence[Line]) -> None:
                 open_folder(row.cache_folder)
                 job = replace(measure_job(row, plan.request.policy, references), overlapped=len(group) > 1)
                 environment = {**launch.environment, "TORCHINDUCTOR_COMPILE_THREADS": _COMPILE_THREADS}
-                tasks.append(Task(job, MeasureResult, replace(launch, environment=environment)))
-            with Turns(tasks):
+                jobs.append((job, replace(launch, environment=environment)))
+            with in_turns(jobs):
                 print(f"built: {', '.join(' '.join(line[:3]) for line in group)}", flush=True)
 
 

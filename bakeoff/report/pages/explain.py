@@ -1,47 +1,21 @@
-"""The page that says why the times of two records, or of two sets of records, differ."""
+"""The page that says why the times of two records differ."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from bakeoff.models.words import some_of
 from bakeoff.record.causes import Cause, Explanation
 from bakeoff.report.document import Block, Document, Heading, Text, blocks, listed, table
 from bakeoff.report.format import kernel_name, milliseconds, minute
-from bakeoff.report.groups import name_of, title
+from bakeoff.report.groups import name_of
 from bakeoff.report.notes import policy_text
 
-_CAUSES, _PLACES, _ROWS = 12, 10, 20
-"""Most causes, places and rows that are listed."""
+_CAUSES, _PLACES = 12, 10
+"""Most causes and places that are listed."""
 
 
 def document(found: Explanation) -> Document:
     """Return the page of two records."""
     a, b = found.a, found.b
     return Document(f"{name_of(a)} and {name_of(b)}: why they differ", blocks(*_body(found)))
-
-
-def together(pairs: Sequence[Explanation], alone: Sequence[str]) -> Document:
-    """Return the page of two sweeps or commits: every variant of both, and the largest change in full; `alone` are
-    variants that only one of them has."""
-    ordered = sorted(pairs, key=lambda found: -abs(found.difference_ms / found.a_ms))
-    headings: tuple[Heading | str, ...] = (
-        "variant",
-        *(Heading(text, numeric=True) for text in ("A ms", "B ms", "change ms")),
-        "most likely",
-    )
-    rows = [
-        (
-            name_of(found.a),
-            milliseconds(found.a_ms),
-            milliseconds(found.b_ms, found.a_ms),
-            f"{found.difference_ms:+.4g}",
-            found.causes[0].what if found.causes else "nothing that was recorded",
-        )
-        for found in ordered[:_ROWS]
-    ]
-    left = [f"only in one of them: {some_of(alone, 3)}"] if alone else []
-    left += [f"{len(ordered) - _ROWS} more changed less"] if len(ordered) > _ROWS else []
-    largest = [Text(f"The largest change is {name_of(ordered[0].a)}'s:"), *_body(ordered[0])]
-    return Document(title(ordered[0].a), blocks(table(headings, rows), *map(Text, left), *largest))
 
 
 def as_json(found: Explanation) -> Mapping[str, object]:

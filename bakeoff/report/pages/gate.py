@@ -29,7 +29,7 @@ _TONES: Final[dict[Outcome, Tone]] = {
 
 def document(rows: Sequence[GatedRow], baseline: str, find: float, policy: Policy) -> Document:
     """Return the page of a gate against `baseline` by this policy; `find` is the slowdown that matters."""
-    failing = [row for row in rows if row.outcome in FAILING or row.slower]
+    failing = [row for row in rows if row.outcome in FAILING]
     compared = [row for row in rows if row.change is not None]
     still_open = sum(row.outcome in OPEN for row in rows)
     by_records = counted(sum(not row.live for row in compared), "row")
@@ -84,10 +84,10 @@ def junit(rows: Sequence[GatedRow], find: float) -> bytes:
     for row in rows:
         case = ElementTree.SubElement(suite, "testcase", classname="bakeoff.gate", name=row.name)
         text = ": ".join(filter(None, [row.outcome, _changed(row), _why(row, find)]))
-        if row.outcome in FAILING or row.slower:
+        if row.outcome in FAILING:
             counts["failures"] += 1
             ElementTree.SubElement(case, "failure", message=text, type=row.outcome)
-        elif row.outcome in (*OPEN, "not measured", "expected failure"):
+        elif row.outcome in (*OPEN, "not measured"):
             counts["skipped"] += 1
             ElementTree.SubElement(case, "skipped", message=text)
         else:
@@ -117,10 +117,8 @@ def _changed(row: GatedRow) -> str:
 
 def _why(row: GatedRow, find: float) -> str:
     """Return why a row's outcome is what it is; "" if its figures say that."""
-    if row.outcome == "unexpected pass":
-        return f"it was expected to fail ({row.expected}) and is ok: remove it from the file of expected statuses"
     if row.outcome == "suspected":
         return "slower than records of another time; a race with the former source decides: --baseline-source FOLDER"
     if row.outcome == "undecided" and row.change is not None:
         return f"a slowdown of {size_text(1 + find)} is not excluded; {_pairs(row.change.more)} more would decide"
-    return "; ".join(filter(None, [row.expected and f"expected: {row.expected}", row.reason]))
+    return row.reason

@@ -7,6 +7,7 @@ median is stored beside it and shows how busy the host was. For int8 only matrix
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from statistics import median
 from typing import Literal
 
@@ -61,7 +62,7 @@ def _measure(job: CeilingsJob, report: Report) -> Iterator[Ceiling]:
         with flags("fp32", job.threads):
             report("ceilings", "int8 products")
             with suppress(RuntimeError):  # this device, or this build of torch, has no such kernel
-                yield from _int8_products(device)
+                yield from _products("int8", device)
 
 
 def _copy(size: int, device: str) -> Ceiling:
@@ -82,24 +83,19 @@ def _read(size: int, device: str) -> Ceiling:
 
 
 def _products(dtype: str, device: str) -> Iterator[Ceiling]:
-    for width in _WIDTHS[device]:
-        left, right = (torch.randn(width, width, device=device).to(TORCH_DTYPES[dtype]) for _ in range(2))
-        seconds = _repeat(lambda left=left, right=right: torch.mm(left, right), device)  # type: ignore[misc]
-        yield _rate("product", dtype, 2 * width**3, seconds)
-        if min(seconds) * 8 > _LONGEST_S:
-            return
+    """Measure products of square matrices; of int8, multiplications and additions count as FLOPs.
 
-
-def _int8_products(device: str) -> Iterator[Ceiling]:
-    """Measure products of int8 matrices, whose multiplications and additions count as FLOPs.
-
-    The right matrix is stored by columns, as a linear layer's weights are, because other layouts are several times
-    slower.
+    There the right matrix is stored by columns, as a linear layer's weights are, because other layouts are several
+    times slower.
     """
     for width in _WIDTHS[device]:
-        left, rows = (torch.randint(-127, 128, (width, width), dtype=torch.int8, device=device) for _ in range(2))
-        seconds = _repeat(lambda left=left, right=rows: int8_product(left, right.t()), device)  # type: ignore[misc]
-        yield _rate("product", "int8", 2 * width**3, seconds)
+        if dtype == "int8":
+            left, rows = (torch.randint(-127, 128, (width, width), dtype=torch.int8, device=device) for _ in range(2))
+            work = partial(int8_product, left, rows.t())
+        else:
+            work = partial(torch.mm, *torch.randn(2, width, width, device=device).to(TORCH_DTYPES[dtype]))
+        seconds = _repeat(work, device)
+        yield _rate("product", dtype, 2 * width**3, seconds)
         if min(seconds) * 8 > _LONGEST_S:
             return
 
@@ -110,10 +106,7 @@ def _convolutions(dtype: str, device: str) -> Iterator[Ceiling]:
         kernel = torch.randn(channels, channels, 3, 3, device=device).to(TORCH_DTYPES[dtype])
         if device == "cpu":
             picture, kernel = (tensor.to(memory_format=torch.channels_last) for tensor in (picture, kernel))
-        seconds = _repeat(
-            lambda picture=picture, kernel=kernel: F.conv2d(picture, kernel, padding=1),  # type: ignore[misc]
-            device,
-        )
+        seconds = _repeat(partial(F.conv2d, picture, kernel, padding=1), device)
         yield _rate("convolution", dtype, 2 * (channels * side * 3) ** 2, seconds)
         if min(seconds) * 16 > _LONGEST_S:
             return

@@ -163,21 +163,6 @@ def test_a_suspected_model_is_raced_with_the_files_that_its_commit_has(here: Pat
     assert [[str(row.variant) for row in plan.rows] for plan in (candidate, baseline)] == [[suspected.variant]] * 2
 
 
-def test_expected_statuses_and_an_unexpected_pass(here: Path) -> None:
-    entry = "[[xfail]]\nrow = '*/inductor[freezing]/*'\nreason = 'known bug'\n"
-    (here / "expected.toml").write_text(entry)
-    asked = ("toy", "--against", "known", "--expected", "expected.toml", "--junit", "gate.xml")
-    done, _ = ran(here, [ROW, CRASHED], *asked)
-    assert done.code == 0
-    assert "known bug" in done.out
-    assert ElementTree.parse(here / "gate.xml").getroot().attrib["skipped"] == "1"
-    done, _ = ran(here, [ROW, replace(CRASHED, candidate="ok", baseline="ok", change=SAME)], *asked)
-    assert done.code == 0
-    assert "unexpected pass" in done.out
-    (here / "expected.toml").write_text(f"{entry}status = 'oom'\n")
-    assert ran(here, [ROW, CRASHED], *asked)[0].code == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "said", "code"),
     [
@@ -186,8 +171,6 @@ def test_expected_statuses_and_an_unexpected_pass(here: Path) -> None:
         ("@ci --against known --find 0.1", "--find 0.1", "bad-option"),
         ("@ci --against nowhere", "nowhere", "no-record"),
         ("@ci --against known --resume", "--resume", "bad-option"),
-        ("@ci --against known --expected none.toml", "none.toml", "not-readable"),
-        ("@ci --against known --expected wrong.toml", "xfails", "bad-config"),
         ("@no --against known", "no suite 'no'", "unknown-name"),
         ("mine.py:Loop --against known", "mine.py:Loop", "bad-option"),
         ("@ci --baseline-source none", "none", "bad-option"),
@@ -196,7 +179,6 @@ def test_expected_statuses_and_an_unexpected_pass(here: Path) -> None:
     ],
 )
 def test_what_is_refused(arguments: str, said: str, code: str, here: Path) -> None:
-    (here / "wrong.toml").write_text("[[xfails]]\n")
     (here / "mine.py").write_text("class Loop: ...\n")
     done, _ = ran(here, [ROW], *arguments.split())
     assert done.code == 2

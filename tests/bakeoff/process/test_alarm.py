@@ -12,7 +12,6 @@ from bakeoff.plan.costs import Costs
 from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
-from bakeoff.process.alarm import alarm_waits
 from bakeoff.process.signals import ending_signals, first_signal_waits
 from bakeoff.sweeps.time_limit import TimeIsUpError, TimeLimit
 
@@ -61,7 +60,7 @@ def test_an_alarm_that_comes_while_a_worker_is_ended_rings_when_it_has_ended() -
     rang: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, _frame: rang.append(number))
     try:
-        with alarm_waits():
+        with first_signal_waits():
             signal.raise_signal(signal.SIGALRM)
             assert rang == []
         assert rang == [signal.SIGALRM]

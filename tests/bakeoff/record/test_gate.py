@@ -17,7 +17,6 @@ from bakeoff.record.gate import (
     MOST_PAIRS,
     SAME_PAIRS,
     Change,
-    Expected,
     GatedRow,
     change_of_pairs,
     change_of_records,
@@ -142,16 +141,10 @@ ROW = GatedRow("toy:tiny.world/eager/fp32@cpu", 1, "ok", "ok", change=SAME)
         ({"change": None, "candidate": "crashed", "baseline": "crashed"}, "not measured", 3),
         ({"change": None, "candidate": "unstable"}, "undecided", 3),
         ({"change": None, "candidate": None}, "gone", 1),
-        ({"change": None, "candidate": None, "expected": "known"}, "expected failure", 0),
         ({"change": SLOWER, "live": False}, "suspected", 3),
         ({"live": False}, "unchanged", 0),
         ({"baseline": "unstable"}, "unchanged", 0),
         ({"change": None, "baseline": "crashed"}, "now ok", 0),
-        ({"change": None, "candidate": "crashed", "expected": "known"}, "expected failure", 0),
-        ({"change": None, "candidate": "crashed", "expected": "known", "expects": "crashed"}, "expected failure", 0),
-        ({"change": None, "candidate": "oom", "expected": "known", "expects": "crashed"}, "status changed", 1),
-        ({"expected": "known"}, "unexpected pass", 0),
-        ({"expected": "known", "change": SLOWER}, "unexpected pass", 1),
     ],
 )
 def test_outcomes(changes: dict[str, Any], outcome: str, code: int) -> None:
@@ -159,12 +152,6 @@ def test_outcomes(changes: dict[str, Any], outcome: str, code: int) -> None:
     assert (row.outcome, exit_code([row])) == (outcome, code)
     assert exit_code([row, replace(ROW, change=None)]) == code
     assert exit_code([row, ROW]) == (0 if outcome == "not measured" else code), "one open row keeps a gate open"
-
-
-def test_an_expected_row_may_stand_for_several() -> None:
-    assert Expected("*/inductor[freezing]/*", "why").fits("toy:tiny.world/inductor[freezing]/fp32@cpu")
-    assert not Expected("*/inductor/*", "why").fits("toy:tiny.world/inductor[freezing]/fp32@cpu")
-    assert not Expected("toy:tiny.world/eager/fp32", "why").fits("toy:tiny.world/eager/fp32@cpu")
 
 
 def test_the_records_of_a_commit_and_of_a_folder(tmp_path: Path) -> None:

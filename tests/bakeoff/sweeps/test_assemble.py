@@ -50,6 +50,6 @@ def test_a_row_that_is_faster_than_its_floor_allows_is_unstable() -> None:
 
 def test_a_host_is_busy_with_more_than_half_as_many_processes_as_threads() -> None:
     def codes(load: float) -> list[str]:
-        return [finding.code for finding in host_findings(Load(load, load, 1), 4, "the sweep", Outcome("result"))]
+        return [finding.code for finding in host_findings(Load(load, load), 4, "the sweep", Outcome("result"))]
 
     assert (codes(2.0), codes(2.1)) == ([], ["busy-host"])

@@ -16,7 +16,7 @@ from records import record
 from typer.testing import CliRunner, Result
 
 from bakeoff.cli import app
-from bakeoff.cli.sweep import resume_command
+from bakeoff.cli.ended import resume_command
 from bakeoff.machine import build_cache, paths
 from bakeoff.machine.identity import this_machine
 from bakeoff.plan import request as requests

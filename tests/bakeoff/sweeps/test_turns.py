@@ -16,13 +16,14 @@ from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.process.jobs import MeasureJob, MeasureResult
-from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker
+from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker, Outcome
 from bakeoff.sweeps import turns
 from bakeoff.sweeps.row import measure_job
-from bakeoff.sweeps.turns import Task, Turns, WorkerEnd
+from bakeoff.sweeps.turns import in_turns
 
 NAMES = ("eager", "inductor", "aoti")
 ALONE = ("warm-up", "latency", "throughput", "memory")
+Task = tuple[MeasureJob, Launch]
 
 
 @pytest.fixture
@@ -47,17 +48,31 @@ def tasks(told: list[tuple[str, str]], folder: Path, deadline_s: float = 60.0) -
 
         job = replace(measure_job(row, FAST, None), overlapped=True)
         launch = Launch(row.environment, Deadlines(deadline_s), folder / f"{name}.log", on_event)
-        found.append(Task(job, MeasureResult, launch))
+        found.append((job, launch))
     return found
 
 
-def in_turns(tasks: list[Task]) -> list[WorkerEnd]:
-    with Turns(tasks) as workers:
-        ended = []
-        for place in range(len(tasks)):
-            workers.run(place)
-            ended.append(workers.end(place))
-        return ended
+def with_deadlines(task: Task, **limits: float) -> Task:
+    job, launch = task
+    return job, replace(launch, deadlines=Deadlines(60.0, limits))
+
+
+def kept_workers(monkeypatch: pytest.MonkeyPatch) -> list[LiveWorker]:
+    """Return the list to which each worker is added when it is made."""
+    made: list[LiveWorker] = []
+
+    class Kept(LiveWorker):
+        def __init__(self, job: MeasureJob, launch: Launch) -> None:
+            super().__init__(job, launch)
+            made.append(self)
+
+    monkeypatch.setattr(turns, "LiveWorker", Kept)
+    return made
+
+
+def ended_in_turns(tasks: list[Task]) -> list[Outcome]:
+    with in_turns(tasks) as workers:
+        return [worker.finish(MeasureResult) for worker in workers if worker is not None]
 
 
 def test_all_are_built_before_any_is_timed_and_then_one_at_a_time(
@@ -75,8 +90,8 @@ def test_all_are_built_before_any_is_timed_and_then_one_at_a_time(
             super().tell(line)
 
     monkeypatch.setattr(turns, "LiveWorker", Telling)
-    ended = in_turns(tasks(told, tmp_path))
-    assert [one.outcome.kind for one in ended] == ["result"] * 3
+    ended = ended_in_turns(tasks(told, tmp_path))
+    assert [one.kind for one in ended] == ["result"] * 3
     timed = [number for number, (_, phase) in enumerate(told) if phase in ("go", *ALONE)]
     assert max(number for number, (_, phase) in enumerate(told) if phase == "turn") < min(timed)
     assert list(dict.fromkeys(told[number][0] for number in timed)) == list(NAMES)
@@ -92,27 +107,23 @@ def test_one_that_dies_while_it_is_built_keeps_nobody(
     told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("BAKEOFF_TEST_DIES", "inductor")
-    ended = dict(zip(NAMES, in_turns(tasks(told, tmp_path)), strict=True))
-    assert {name: one.outcome.kind for name, one in ended.items()} == {
+    ended = dict(zip(NAMES, ended_in_turns(tasks(told, tmp_path)), strict=True))
+    assert {name: one.kind for name, one in ended.items()} == {
         "eager": "result",
         "inductor": "crashed",
         "aoti": "result",
     }
     assert ended["inductor"].alone is None
-    assert ended["inductor"].built[0] < ended["inductor"].built[1]
+    built = ended["inductor"].built
+    assert built is not None
+    assert built[0] < built[1]
 
 
 def test_a_guard_that_is_killed_costs_its_own_worker_alone(
     told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("BAKEOFF_TEST_HANGS", "aoti")
-    made: list[LiveWorker] = []
-
-    def live(job: MeasureJob, launch: Launch) -> LiveWorker:
-        made.append(LiveWorker(job, launch))
-        return made[-1]
-
-    monkeypatch.setattr(turns, "LiveWorker", live)
+    made = kept_workers(monkeypatch)
     *others, hanging = tasks(told, tmp_path)
     killed: list[int] = []
 
@@ -121,14 +132,14 @@ def test_a_guard_that_is_killed_costs_its_own_worker_alone(
             killed.append(made[2]._process.pid)
             os.kill(killed[0], signal.SIGKILL)
 
-    hanging = replace(hanging, launch=replace(hanging.launch, on_event=kill))
-    ended = dict(zip(NAMES, in_turns([*others, hanging]), strict=True))
-    assert {name: one.outcome.kind for name, one in ended.items()} == {
+    hanging = hanging[0], replace(hanging[1], on_event=kill)
+    ended = dict(zip(NAMES, ended_in_turns([*others, hanging]), strict=True))
+    assert {name: one.kind for name, one in ended.items()} == {
         "eager": "result",
         "inductor": "result",
         "aoti": "crashed",
     }
-    assert "guard" in ended["aoti"].outcome.reason
+    assert "guard" in ended["aoti"].reason
 
 
 def test_one_that_hangs_ends_at_its_own_deadline(
@@ -136,11 +147,11 @@ def test_one_that_hangs_ends_at_its_own_deadline(
 ) -> None:
     monkeypatch.setenv("BAKEOFF_TEST_HANGS", "aoti")
     *others, hanging = tasks(told, tmp_path)
-    short = replace(hanging, launch=replace(hanging.launch, deadlines=Deadlines(60.0, {"build": 0.5})))
-    ended = dict(zip(NAMES, in_turns([*others, short]), strict=True))
-    assert ended["aoti"].outcome.kind == "timeout"
-    assert ended["aoti"].outcome.reason == "build took longer than 0 s"
-    assert [ended[name].outcome.kind for name in ("eager", "inductor")] == ["result", "result"]
+    short = with_deadlines(hanging, build=0.5)
+    ended = dict(zip(NAMES, ended_in_turns([*others, short]), strict=True))
+    assert ended["aoti"].kind == "timeout"
+    assert ended["aoti"].reason == "build took longer than 0 s"
+    assert [ended[name].kind for name in ("eager", "inductor")] == ["result", "result"]
     starts = [span[0] for span in (ended[name].alone for name in ("eager", "inductor")) if span is not None]
     assert len(starts) == 2
     assert ended["aoti"].timeline[-1][1] < min(starts), "it is gone before anything is timed"
@@ -150,24 +161,21 @@ def test_a_build_that_is_not_waited_for_is_ended_before_the_others_have_their_tu
     told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("BAKEOFF_TEST_HANGS", "aoti")
-    with Turns(tasks(told, tmp_path), lambda built: inf if built < 2 else 0.0) as workers:
-        assert [workers.stopped(place) for place in range(3)] == [False, False, True]
-        assert workers.end(2).timeline[-1][0] == "", "it has ended"
-        for place in (0, 1):
-            workers.run(place)
-            assert workers.end(place).outcome.kind == "result"
+    made = kept_workers(monkeypatch)
+    with in_turns(tasks(told, tmp_path), lambda built: inf if built < 2 else 0.0) as workers:
+        assert made[2].timeline[-1][0] == "", "it has ended"
+        ended = [None if worker is None else worker.finish(MeasureResult).kind for worker in workers]
+    assert ended == ["result", "result", None]
 
 
 def test_waiting_for_a_turn_has_no_deadline(told: list[tuple[str, str]], tmp_path: Path) -> None:
-    patient = tasks(told, tmp_path)
-    patient = [
-        replace(task, launch=replace(task.launch, deadlines=Deadlines(60.0, {"turn": 0.05}))) for task in patient
-    ]
-    assert [one.outcome.kind for one in in_turns(patient)] == ["result"] * 3
+    patient = [with_deadlines(task, turn=0.05) for task in tasks(told, tmp_path)]
+    assert [one.kind for one in ended_in_turns(patient)] == ["result"] * 3
 
 
 def test_who_leaves_early_ends_the_others(told: list[tuple[str, str]], tmp_path: Path) -> None:
-    with Turns(tasks(told, tmp_path)) as workers:
-        workers.run(0)
-        assert workers.end(0).outcome.kind == "result"
+    with in_turns(tasks(told, tmp_path)) as workers:
+        first = next(workers)
+        assert first is not None
+        assert first.finish(MeasureResult).kind == "result"
     assert {name for name, phase in told if phase in ALONE} == {"eager"}

@@ -31,7 +31,7 @@ REQUEST = Request("toy", backends=("eager",), dtypes=("fp32",), device="cpu", po
 def _lab(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
     monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
-    monkeypatch.setattr(host, "present_load", lambda _waited: host.Load(0.0, 0.0, 0))  # others run beside
+    monkeypatch.setattr(host, "present_load", lambda _waited: host.Load(0.0, 0.0))  # others run beside
 
 
 @pytest.fixture

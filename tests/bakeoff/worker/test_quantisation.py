@@ -6,13 +6,7 @@ import torch
 from torch import nn
 
 from bakeoff.backends.backend import Prepared
-from bakeoff.worker.build import (
-    check_quantisation,
-    layer_bytes,
-    layers_not_smaller,
-    mark_skipped,
-    nothing_quantised,
-)
+from bakeoff.worker.build import check_quantisation, layer_bytes
 
 
 def layers() -> nn.Module:
@@ -26,24 +20,28 @@ def test_each_named_layer_must_take_fewer_bytes() -> None:
     module.get_submodule("other").half()
     now = layer_bytes(module)
     assert now[""] < given[""], "the module as a whole became smaller"
-    assert layers_not_smaller(["used", "other"], given, now) == ["used"]
+    claimed = Prepared(module, dict.fromkeys(("used", "other"), "int8"))
+    assert set(check_quantisation(claimed, {}, given, now)[0].skipped) == {"used"}
 
 
 def test_a_layer_that_was_replaced_shrank_and_a_name_that_is_no_layer_is_unknown() -> None:
     module = layers()
     given = layer_bytes(module)
     module.used = nn.Identity()
-    assert layers_not_smaller(["used", "linear_3"], given, layer_bytes(module)) == []
+    claimed = Prepared(module, dict.fromkeys(("used", "linear_3"), "int8"))
+    assert check_quantisation(claimed, {}, given, layer_bytes(module)) == (claimed, None)
 
 
 def test_a_layer_that_did_not_shrink_is_listed_as_skipped() -> None:
-    claimed = Prepared(layers(), {"used": "int8 dynamic", "other": "int8 dynamic"}, {"last": "too small"}, {"least": 0})
-    marked = mark_skipped(claimed, ["used"])
+    module = layers()
+    claimed = Prepared(module, {"used": "int8 dynamic", "other": "int8 dynamic"}, {"last": "too small"}, {"least": 0})
+    before = layer_bytes(module)
+    module.get_submodule("other").half()
+    marked, _ = check_quantisation(claimed, {}, before, layer_bytes(module))
     assert marked.quantised == {"other": "int8 dynamic"}
     assert set(marked.skipped) == {"last", "used"}
     assert marked.skipped["last"] == "too small"
     assert (marked.module, marked.facts) == (claimed.module, claimed.facts)
-    assert mark_skipped(claimed, []) == claimed
 
 
 def test_a_preparation_must_name_layers_that_shrink() -> None:
@@ -63,11 +61,14 @@ def test_a_preparation_must_name_layers_that_shrink() -> None:
 
 
 def test_nothing_quantised() -> None:
+    def fallback(prepared: dict[str, str], built: dict[str, str], after: int) -> str | None:
+        return check_quantisation(Prepared(nn.Identity(), prepared), built, {"": 8}, {"": after})[1]
+
     one = {"a": "int8"}
-    assert nothing_quantised({}, {}, shrank=True) is not None
-    assert nothing_quantised(one, {}, shrank=False) is not None
-    assert nothing_quantised(one, {}, shrank=True) is None
-    assert nothing_quantised({}, one, shrank=False) is None, "it quantised in its own build"
+    assert fallback({}, {}, 4) is not None
+    assert fallback(one, {}, 8) is not None
+    assert fallback(one, {}, 4) is None
+    assert fallback({}, one, 8) is None, "it quantised in its own build"
 
 
 def test_stored_bytes_are_those_of_the_layer_alone() -> None:

@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="workers need it")
 from bakeoff.backends.backend import Prepared, Proof
 from bakeoff.backends.tracing import DeviceTime, Kernel, Trace
 from bakeoff.worker import trace
-from bakeoff.worker.trace import _same_when_traced, _trace_record, trace_build
+from bakeoff.worker.trace import _trace_record, trace_build, trace_measured
 
 KERNELS = (Kernel("triton_poi_fused_add_0", 2.0, 700, True), Kernel("sm90_xmma_gemm_e4m3", 1.0, 200, False))
 
@@ -63,11 +63,14 @@ def test_an_engine_that_is_built_apart_is_traced_if_asked_for(traced: bool, monk
     ],
 )
 def test_the_engine_that_was_timed_is_traced_where_a_traced_one_is_the_same(
-    backend: str, device: str, as_timed: bool
+    backend: str, device: str, as_timed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trace, "_traced", lambda built: built)
     steps = [SimpleNamespace(backend="fp8"), SimpleNamespace(backend=backend)]
-    job: Any = SimpleNamespace(subject=SimpleNamespace(device=device), steps=steps)
-    assert _same_when_traced(job) is as_timed
+    policy = SimpleNamespace(trace=True)
+    job: Any = SimpleNamespace(subject=SimpleNamespace(device=device), steps=steps, policy=policy)
+    built: Any = "the engine"
+    assert trace_measured(job, built, lambda _phase, _detail="": None) == (built if as_timed else None)
 
 
 def test_what_was_measured_is_kept_where_memory_runs_out_as_the_traced_engine_is_loaded(

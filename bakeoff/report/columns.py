@@ -14,6 +14,7 @@ from bakeoff.record.comparable import ON_ANOTHER_HOST
 from bakeoff.record.finalists import LimitCheck, check_limits
 from bakeoff.record.floor import best_ceilings, floor, is_above, share
 from bakeoff.record.objective import LATENCY, Objective
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
 from bakeoff.record.statistics import FEWEST_FOR_P99, Summary, modes
 from bakeoff.record.store import Stored, StoredComparison
@@ -133,7 +134,7 @@ def peak_mib(record: Record) -> float | None:
     return record.peak_bytes / MIB if record.peak_bytes is not None else None
 
 
-def worst_error(record: Record) -> float | None:
+def worst_error(record: Record | PipelineRecord) -> float | None:
     """Return the largest relative L2 over the outputs; None if none was compared, or one could not be."""
     parity = record.measurement.parity
     if parity is None or not parity.outputs:

@@ -6,12 +6,11 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import groupby
 from typing import Any, Final
 
 from bakeoff.models.words import counted
 from bakeoff.record.account import AccountLine, account_lines
-from bakeoff.record.comparable import ON_ANOTHER_HOST, subject_key
+from bakeoff.record.comparable import ON_ANOTHER_HOST
 from bakeoff.record.forecast import explained, forecast_error, forecast_of
 from bakeoff.record.frames import FrameFigures
 from bakeoff.record.pipeline import Forecast, PipelineRecord
@@ -20,9 +19,9 @@ from bakeoff.record.store import StoredPipeline
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, PairRatio, turned
 from bakeoff.report import document, links
 from bakeoff.report.columns import COLUMNS, Column
-from bakeoff.report.document import Cell, Details, Document, Figures, Heading, Section, Table, Text, blocks, listed
+from bakeoff.report.document import Cell, Document, Figures, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.pipeline import drawings
-from bakeoff.report.format import MIB, milliseconds, minute, origin, size_text
+from bakeoff.report.format import MIB, milliseconds, minute, size_text
 from bakeoff.report.groups import title
 from bakeoff.report.notes import selftest_text, sentences
 from bakeoff.report.pages.sweep import cell, heading, tone_of
@@ -47,25 +46,6 @@ def sections(runs: Iterable[StoredPipeline], cited: links.Cited | None = None, f
 def of_runs(runs: Iterable[StoredPipeline]) -> Document:
     """Return the page of all mixes of each run, as `bakeoff pipeline` prints it at its end."""
     return Document("", tuple(_section(title(entries[0].record), named(entries)) for entries in by_run(runs)))
-
-
-def every_run(runs: Iterable[StoredPipeline], cited: links.Cited) -> Section | None:
-    """Return the history's section on runs: by subject, the newest run first, folded; None without runs."""
-    ordered = sorted(runs, key=lambda entry: (entry.record.mix.pipeline, str(subject_key(entry.record))))
-    made = []
-    for _, of_subject in groupby(ordered, key=lambda entry: subject_key(entry.record)):
-        found = by_run(sorted(of_subject, key=lambda entry: (entry.record.created, entry.id)))
-        folded = (_run(entries, cited) for entries in reversed(found))
-        made.append(Section(title(found[-1][0].record, machine=False), tuple(folded)))
-    return Section("Pipelines", tuple(made)) if made else None
-
-
-def _run(entries: Sequence[StoredPipeline], cited: links.Cited) -> Details:
-    first = entries[0].record
-    notes = [Text(note, "note") for note in sorted({entry.record.note for entry in entries if entry.record.note})]
-    versions = Text(", ".join(f"{name} {version}" for name, version in first.versions.items()), "versions", "faint")
-    heading = origin(first.created, f"run {first.run}", first.commit, first.dirty)
-    return Details(heading, (*notes, *_section("", named(entries), cited=cited).blocks, versions))
 
 
 def as_rows(runs: Iterable[StoredPipeline]) -> list[dict[str, Any]]:
@@ -135,8 +115,8 @@ def held_against(row: MixRow) -> str:
 
 def mixes_table(rows: Sequence[MixRow], cited: links.Cited | None = None) -> Table | None:
     """Return a table with a row for each mix; None without rows."""
-    made = [[cell(column, row, cited) for column in _COLUMNS] for row in rows]
-    headings = map(heading, _COLUMNS if rows else ())
+    made = [[cell(column, row, cited) for column in MIX_COLUMNS] for row in rows]
+    headings = map(heading, MIX_COLUMNS if rows else ())
     return document.table([replace(each, text=in_words_of(rows[0].record, each.text)) for each in headings], made)
 
 
@@ -167,7 +147,7 @@ def _speedup(gain: PairRatio) -> str:
     return f"{gain.ratio:.2f}x [{gain.interval[0]:.2f}, {gain.interval[1]:.2f}]{end}"
 
 
-_COLUMNS: Final = (
+MIX_COLUMNS: Final = (
     Column("name", "mix", "", lambda row: row.name, numeric=False),
     COLUMNS["status"],
     Column(

@@ -5,7 +5,6 @@ picture.
 """
 
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -66,7 +65,7 @@ def render(records: Records) -> str:
     run = [each for each in pipeline_tables(records.pipelines) if each.rows and each.rows[0].record.status == "ok"]
     made += map(_frame, run)
     made += blocks(listed(_decisions(records)))
-    parts += [_wrapped(markdown.render(Document("", tuple(made)), inline=True))] if made else []
+    parts += [markdown.render(Document("", tuple(made)), inline=True, width=_WIDTH).strip()] if made else []
     return "\n".join([*parts, END])
 
 
@@ -129,16 +128,6 @@ def _cited(entry: Stored | StoredComparison | StoredPipeline) -> Link:
     """Return a link to the entry's line on the page of all that is published."""
     name = anchor(entry)
     return Link(name, f"{_FOLDER}/{results.NAME}#{name}")
-
-
-def _wrapped(text: str) -> str:
-    """Wrap paragraphs into lines; rows of tables are not wrapped."""
-
-    def fill(line: str) -> str:
-        indent = "  " * line.startswith("- ")
-        return textwrap.fill(line, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-    return "\n".join(line if line.startswith("|") else fill(line) for line in text.strip().splitlines())
 
 
 def publish(published: Path, records: Records, runs: Path) -> list[Path]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from bakeoff.record.account import steady
+from bakeoff.record.account import account_lines, steady
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.statistics import FEWEST_FOR_P99, summarise_ns
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, PairRatio, pair_ratio
@@ -54,6 +54,28 @@ def figures(record: PipelineRecord) -> FrameFigures | None:
         first_frame_ms=(opened[0] + units.wall_ns[0]) / 1e6 if opened else None,
         real_time=frames / wall_s / record.frame_rate if record.frame_rate else None,
     )
+
+
+def scopes(record: PipelineRecord) -> dict[str, float]:
+    """Return video frames a second by what is counted of a steady unit: its first phase alone, then with each further
+    one, then all of it, then also the opening and all first units of the session.
+
+    Empty without figures, and for a call, which makes no frames.
+    """
+    found, units, opened = figures(record), record.measurement.units, record.measurement.opened_ns
+    if found is None or found.real_time is None or units is None:
+        return {}
+    rates, ns = dict[str, float](), 0
+    for line in account_lines(record):
+        ns += line.ns
+        if line.kind == "phase":
+            rates[f"{'+ ' if rates else ''}{line.name}"] = found.frames * 1e9 / ns
+    rates["+ all between"] = found.frames_per_s
+    first = [place for place, session in enumerate(units.sessions) if session == units.sessions[0]]
+    if opened:
+        wall_ns = opened[0] + sum(units.wall_ns[place] for place in first)
+        rates["+ opening, first units"] = sum(units.frames[place] for place in first) * 1e9 / wall_ns
+    return rates
 
 
 def nearest_rank(values: Sequence[float], share: float) -> float:

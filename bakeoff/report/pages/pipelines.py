@@ -12,7 +12,7 @@ from bakeoff.models.words import counted
 from bakeoff.record.account import AccountLine, account_lines
 from bakeoff.record.comparable import ON_ANOTHER_HOST
 from bakeoff.record.forecast import explained, forecast_error, forecast_of
-from bakeoff.record.frames import FrameFigures
+from bakeoff.record.frames import FrameFigures, scopes
 from bakeoff.record.pipeline import Forecast, PipelineRecord
 from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
@@ -70,6 +70,7 @@ def _section(
             listed(others),
             listed(_names(rows), "Mixes"),
             phases_table(rows),
+            scopes_table(rows),
             Figures(tuple(drawn)) if drawn else None,
             listed(_notes(rows, cited), "Remarks"),
             listed((_stale(row, cited) for row in stale), "Stale, not comparable with the rows above"),
@@ -254,6 +255,19 @@ def phases_table(rows: Sequence[MixRow]) -> Table | None:
         return None
     made.append([Cell("sum"), Cell(""), *(cell for own in found.values() for cell in _time([*own.values()]))])
     return document.table(headings, made, f"Phases of a steady {rows[0].record.unit}, mean")
+
+
+def scopes_table(rows: Sequence[MixRow]) -> Table | None:
+    """Return a table of frames a second by what is counted, with what each line leaves out; None without phases."""
+    found = {row.name: own for row in rows if (own := scopes(row.record))}
+    names = [*dict.fromkeys(name for own in found.values() for name in own)]
+    out = [*(name.removeprefix("+ ") for name in names[1:]), "start of the process, builds"]
+    made = [
+        [name, *(_number(own.get(name), rate) for own in found.values()), ", ".join(out[place:])]
+        for place, name in enumerate(names)
+    ]
+    headings = (Heading(name, numeric=True, leaves=place) for place, name in enumerate(found))
+    return document.table(["frames/s of", *headings, Heading("leaves out", leaves=len(found))], made)
 
 
 def _time(rows: Sequence[AccountLine]) -> tuple[Cell, Cell]:

@@ -263,7 +263,7 @@ def scopes_table(rows: Sequence[MixRow]) -> Table | None:
     names = [*dict.fromkeys(name for own in found.values() for name in own)]
     out = [*(name.removeprefix("+ ") for name in names[1:]), "start of the process, builds"]
     made = [
-        [name, *(_number(own.get(name), rate) for own in found.values()), ", ".join(out[place:])]
+        [name, *(_number(own[name], rate) if name in own else "-" for own in found.values()), ", ".join(out[place:])]
         for place, name in enumerate(names)
     ]
     headings = (Heading(name, numeric=True, leaves=place) for place, name in enumerate(found))

@@ -5,7 +5,7 @@ or in turns of mixes. If its sweep lacks the one before, or has it with other co
 eager of its own sweep than that one was. A sweep of fewer variants than the one before it has no milestone.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
@@ -74,9 +74,10 @@ class _Ratio(NamedTuple):
 
 
 class _Sweep(NamedTuple):
-    """A sweep of one subject with one row of each variant, or a run with its mixes."""
+    """A sweep of one subject, or a run with its mixes."""
 
-    entries: Sequence[_Entry]
+    entries: Mapping[str, _Entry]
+    """By variant or mix one that could run."""
     best: _Entry | None
     """The winner of the final, else the best that is ok; None if nothing can be deployed."""
     base: _Entry | None
@@ -92,15 +93,24 @@ class _Step:
 
     entry: _Entry
     sweep: _Sweep
-    before: _Entry | None = None
-    """The best before it, of the same sweep."""
-    changed: str = ""
-    """How code and libraries differ from those of the best before it."""
+    last: "_Step | None" = None
+    """The step before a milestone."""
 
     @property
     def gain(self) -> _Ratio | None:
         """The ratio to eager of its own sweep; None for eager itself, and if its sweep has none."""
         return _ratio(self.sweep, self.entry, self.sweep.base)
+
+    @property
+    def before(self) -> _Entry | None:
+        """The best before it as its own sweep measured it."""
+        return self.sweep.entries.get(_variant(self.last.entry)) if self.last is not None else None
+
+    @property
+    def changed(self) -> str:
+        """How code and libraries differ from those of the best before it."""
+        found = differences(self.last.entry.record, self.entry.record) if self.last is not None else ""
+        return found.removeprefix("measured ")
 
 
 class _Story(NamedTuple):
@@ -182,7 +192,7 @@ def _of_sweep(rows: Sequence[Stored], finals: Sequence[StoredComparison]) -> _Sw
     decided = decision(kept, finals)
     eager = [entry for entry in kept if entry.record.baseline and entry.record.latency is not None]
     return _Sweep(
-        kept,
+        _able(kept),
         decided.winner or next(iter(decided.best), None),
         min(eager, key=lambda entry: entry.record.variant.dtype not in BASELINE_DTYPES, default=None),
         deployment(kept, finals),
@@ -195,7 +205,11 @@ def _of_run(entries: Sequence[StoredPipeline]) -> _Sweep:
     timed = [row.entry for row in rows if row.figures is not None]
     best = next((entry for entry in timed if entry.record.status == "ok"), None)
     eager = next((entry for entry in timed if entry.record.role == "eager"), None)
-    return _Sweep(entries, best, eager, tuple(pipelines.verdicts(rows)[:1]))
+    return _Sweep(_able(entries), best, eager, tuple(pipelines.verdicts(rows)[:1]))
+
+
+def _able(entries: Iterable[_Entry]) -> dict[str, _Entry]:
+    return {_variant(entry): entry for entry in entries if entry.record.status not in NEVER_RUN}
 
 
 def _story(sweeps: Sequence[_Sweep]) -> _Story:
@@ -203,19 +217,16 @@ def _story(sweeps: Sequence[_Sweep]) -> _Story:
     steps: list[_Step] = []
     now, tried, names = None, dict[str, _Step](), set[str]()
     for each in sweeps:
-        own = {_variant(entry): entry for entry in each.entries if entry.record.status not in NEVER_RUN}
-        tried |= {variant: _Step(entry, each) for variant, entry in own.items()}
-        if not own.keys() < names and each.best is not None:
-            steps = steps or [_Step(entry, each) for entry in (each.base or each.best,)]
-            last = steps[-1]
-            changed = differences(last.entry.record, each.best.record).removeprefix("measured ")
-            step = _Step(each.best, each, own.get(_variant(last.entry)), changed)
-            if _is_milestone(step, last):
-                steps, now = [*steps, step], None
-        names = names if own.keys() < names else {*own}
+        tried |= {variant: _Step(entry, each) for variant, entry in each.entries.items()}
+        is_less = each.entries.keys() < names
+        if not is_less and each.best is not None:
+            steps = steps or [_Step(each.base or each.best, each)]
+            step = _Step(each.best, each, steps[-1])
+            steps, now = ([*steps, step], step) if _is_milestone(step, steps[-1]) else (steps, now or steps[-1])
+        names = names if is_less else {*each.entries}
         again = tried[_variant(steps[-1].entry)] if steps else None
-        if again is not None:
-            now = again if again.entry.record.status == "ok" and again.gain is not None else now or steps[-1]
+        if again is not None and again.entry.record.status == "ok" and again.gain is not None:
+            now = again
     return _Story(steps, now, tried)
 
 
@@ -236,14 +247,13 @@ def _ratio(own: _Sweep, entry: _Entry, other: _Entry | None) -> _Ratio | None:
         return None
     if is_run(entry) and is_run(other):
         turns = gain(other.record, entry.record)
-        return (
-            _Ratio(turns.ratio, *(turns.interval or (0.0, inf)), turns.word == "faster") if turns is not None else None
-        )
-    sides = own.final.record.sides if own.final is not None else ()
-    places = {str(side.variant): place for place, side in enumerate(sides) if side.status == "ok"}
-    if own.final is not None and places.keys() >= {_variant(entry), _variant(other)}:
-        raced = decide(own.final.record, places[_variant(entry)], places[_variant(other)])
-        return _Ratio(raced.ratio, raced.low, raced.high, raced.word == "faster")
+        ends = (turns.interval if turns is not None else None) or (0.0, inf)
+        return _Ratio(turns.ratio, *ends, turns.word == "faster") if turns is not None else None
+    if own.final is not None:
+        sides = {str(side.variant): place for place, side in enumerate(own.final.record.sides) if side.status == "ok"}
+        if sides.keys() >= {_variant(entry), _variant(other)}:
+            raced = decide(own.final.record, sides[_variant(entry)], sides[_variant(other)])
+            return _Ratio(raced.ratio, raced.low, raced.high, raced.word == "faster")
     if is_run(entry) or is_run(other) or not entry.record.status == other.record.status == "ok":
         return None
     found, a, b = speedup(entry.record, other.record), entry.record.latency, other.record.latency
@@ -299,9 +309,7 @@ def _section(story: _Story, own: Records, link: links.Link, ceilings: Mapping[in
         blocks(
             Text(story.title.removeprefix(story.subject).strip(" ,")),
             *(now.sweep.answer if now is not None else (Text("Nothing is ok.", tone="bad"),)),
-            listed(
-                [_item(now, _NOW, link, known)] if now is not None else (), "The best as measured last, and its floor"
-            ),
+            listed([_item(now, _NOW, link, known)] if now is not None else (), "The best, as it was measured last"),
             Listed(steps, "From the baseline to it", ordered=True) if steps else None,
             listed((_item(step, _BRIEF, link) for step in tried), "What did not help, the newest figures of each"),
             advice_list(advise(facts)[:_ADVICE], facts.unit) if facts is not None else None,
@@ -315,7 +323,7 @@ def _item(step: _Step, keys: Sequence[str], link: links.Link, ceilings: tuple[Ce
     said = [] if record.status == "ok" else [shorten(f"{record.status} {record.measurement.reason}", _REASON).strip()]
     if base is not None and base is not step.entry:
         said.append(f"{step.gain or '-'} {base.record.role if is_run(base) else name_of(base.record)}")
-    if step.before is not base or step.changed:
+    if step.last is not None and step.before is not base:
         said.append(f"{_ratio(step.sweep, step.entry, step.before) or '-'} the best before")
     said.append(", ".join(f"{heading} {text}" for heading, text in _facts(step.entry, keys, ceilings).items()))
     said += [f"changed: {step.changed}"] if step.changed else []

@@ -9,6 +9,8 @@ from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.statistics import FEWEST_FOR_P99, summarise_ns
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, PairRatio, pair_ratio
 
+FROM_OPENING = "with opening, first units"
+
 
 @dataclass(frozen=True, slots=True)
 class FrameFigures:
@@ -57,24 +59,24 @@ def figures(record: PipelineRecord) -> FrameFigures | None:
 
 
 def scopes(record: PipelineRecord) -> dict[str, float]:
-    """Return video frames a second by what is counted of a steady unit: its first phase alone, then with each further
-    one, then all of it, then also the opening and all first units of the session.
+    """Return video frames a second by line of a steady unit's account, of the line and all before it: the last is of
+    whole units. `FROM_OPENING` is of the first session with its opening and all its units.
 
     Empty without figures, and for a call, which makes no frames.
     """
     found, units, opened = figures(record), record.measurement.units, record.measurement.opened_ns
     if found is None or found.real_time is None or units is None:
         return {}
-    rates, ns = dict[str, float](), 0
-    for line in account_lines(record):
-        ns += line.ns
-        if line.kind == "phase":
-            rates[f"{'+ ' if rates else ''}{line.name}"] = found.frames * 1e9 / ns
-    rates["+ all between"] = found.frames_per_s
+    lines = account_lines(record)
+    rates = {
+        line.name: found.frames * 1e9 / ns
+        for line, ns in zip(lines, accumulate(line.ns for line in lines), strict=True)
+        if ns
+    }
     first = [place for place, session in enumerate(units.sessions) if session == units.sessions[0]]
+    wall_ns = sum(units.wall_ns[place] for place in first)
     if opened:
-        wall_ns = opened[0] + sum(units.wall_ns[place] for place in first)
-        rates["+ opening, first units"] = sum(units.frames[place] for place in first) * 1e9 / wall_ns
+        rates[FROM_OPENING] = sum(units.frames[place] for place in first) * 1e9 / (opened[0] + wall_ns)
     return rates
 
 

@@ -120,6 +120,7 @@ class _Story(NamedTuple):
     """The last step, as it was last measured together with eager if it was."""
     tried: Mapping[str, _Step]
     """The newest entry of each variant or mix that could run."""
+    answer: Answer
 
     @property
     def subject(self) -> str:
@@ -203,8 +204,10 @@ def _of_sweep(rows: Sequence[Stored], finals: Sequence[StoredComparison]) -> _Sw
 def _of_run(entries: Sequence[StoredPipeline]) -> _Sweep:
     rows = named(entries)
     timed = [row.entry for row in rows if row.figures is not None]
-    best = next((entry for entry in timed if entry.record.status == "ok"), None)
-    eager = next((entry for entry in timed if entry.record.role == "eager"), None)
+    best, eager = (
+        next((entry for entry in timed if word in (entry.record.status, entry.record.role)), None)
+        for word in ("ok", "eager")
+    )
     return _Sweep(_able(entries), best, eager, tuple(pipelines.verdicts(rows)[:1]))
 
 
@@ -227,7 +230,7 @@ def _story(sweeps: Sequence[_Sweep]) -> _Story:
         again = tried[_variant(steps[-1].entry)] if steps else None
         if again is not None and again.entry.record.status == "ok" and again.gain is not None:
             now = again
-    return _Story(steps, now, tried)
+    return _Story(steps, now, tried, (now.sweep if now is not None else sweeps[-1]).answer)
 
 
 def _is_milestone(step: _Step, last: _Step) -> bool:
@@ -299,22 +302,18 @@ def _overview(story: _Story, link: links.Link) -> tuple[Cell | str, ...]:
 
 def _section(story: _Story, own: Records, link: links.Link, ceilings: Mapping[int, tuple[Ceiling, ...]]) -> Section:
     """Return a story: what to deploy, the steps to it, what did not help, and what could come next."""
-    now, steps = story.now, tuple(_item(step, _FACTS, link) for step in story.steps)
-    tried = [story.tried[variant] for variant in story.tried.keys() - {_variant(step.entry) for step in story.steps}]
+    now, helped = story.now, {_variant(step.entry) for step in story.steps}
+    tried = [step for variant, step in story.tried.items() if variant not in helped]
     tried.sort(key=lambda step: (step.entry.record.status != "ok", float(_ms(step.entry) or inf), _name(step.entry)))
-    known = ceilings.get(now.entry.record.threads, ()) if now is not None else ()
-    facts = evidence_of(now.entry, own) if now is not None and is_run(now.entry) else None
-    return Section(
-        story.subject,
-        blocks(
-            Text(story.title.removeprefix(story.subject).strip(" ,")),
-            *(now.sweep.answer if now is not None else (Text("Nothing is ok.", tone="bad"),)),
-            listed([_item(now, _NOW, link, known)] if now is not None else (), "The best, as it was measured last"),
-            Listed(steps, "From the baseline to it", ordered=True) if steps else None,
-            listed((_item(step, _BRIEF, link) for step in tried), "What did not help, the newest figures of each"),
-            advice_list(advise(facts)[:_ADVICE], facts.unit) if facts is not None else None,
-        ),
-    )
+    no_better = listed((_item(step, _BRIEF, link) for step in tried), "What did not help, the newest figures of each")
+    parts = [Text(story.title.removeprefix(story.subject).strip(" ,")), *story.answer, no_better]
+    if now is not None:
+        best = _item(now, _NOW, link, ceilings.get(now.entry.record.threads, ()))
+        steps = tuple(_item(step, _FACTS, link) for step in story.steps)
+        facts = evidence_of(now.entry, own) if is_run(now.entry) else None
+        parts[-1:-1] = listed([best], "The best, as it was measured last"), Listed(steps, "Up to it", ordered=True)
+        parts += [advice_list(advise(facts)[:_ADVICE], facts.unit)] if facts is not None else []
+    return Section(story.subject, blocks(*parts))
 
 
 def _item(step: _Step, keys: Sequence[str], link: links.Link, ceilings: tuple[Ceiling, ...] = ()) -> Text:

@@ -6,13 +6,14 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from typing import Any, Final
 
 from bakeoff.models.words import counted
 from bakeoff.record.account import AccountLine, account_lines
 from bakeoff.record.comparable import ON_ANOTHER_HOST
 from bakeoff.record.forecast import explained, forecast_error, forecast_of
-from bakeoff.record.frames import FrameFigures, scopes
+from bakeoff.record.frames import FROM_OPENING, FrameFigures, scopes
 from bakeoff.record.pipeline import Forecast, PipelineRecord
 from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
@@ -35,6 +36,7 @@ from bakeoff.trace.table import profile_table
 
 _OUTPUTS: Final = 3
 """Largest number of outputs of the loop's check that are listed."""
+_UNITS: Final = {"ms": "", "%": "", "frames/s": "of the line and all above it; what stands below is left out"}
 _FRAMES: Final = re.compile(r"(video )?frame")
 
 
@@ -70,7 +72,6 @@ def _section(
             listed(others),
             listed(_names(rows), "Mixes"),
             phases_table(rows),
-            scopes_table(rows),
             Figures(tuple(drawn)) if drawn else None,
             listed(_notes(rows, cited), "Remarks"),
             listed((_stale(row, cited) for row in stale), "Stale, not comparable with the rows above"),
@@ -240,42 +241,35 @@ def _names(rows: Sequence[MixRow]) -> Iterator[Text]:
 
 
 def phases_table(rows: Sequence[MixRow]) -> Table | None:
-    """Return a table of each mix's milliseconds per unit and share, 100.0 % in all, by phase; None without units."""
+    """Return a table of each mix's milliseconds per unit and share, 100.0 % in all, and frames a second by phase; None
+    without units."""
     found = {row.name: own for row in rows if (own := {line.name: line for line in account_lines(row.record)})}
-    headings = [Heading("phase"), Heading("calls a unit", "", True, 2 * len(rows))]
+    rates = {row.name: scopes(row.record) for row in rows}
+    headings = [Heading("phase"), Heading("calls a unit", "", True, 3 * len(rows))]
     for place, name in enumerate(found):
-        units = f"{name} ms".strip(), f"{name} %".strip()
-        headings += [Heading(units[0], "", True, place), Heading(units[1], "", True, len(rows) + place)]
-    made = []
+        for way, (unit, explanation) in enumerate(_UNITS.items()):
+            headings.append(Heading(f"{name} {unit}".strip(), explanation, True, way * len(rows) + place))
+    made: list[list[Cell]] = []
     for name in dict.fromkeys(name for own in found.values() for name in own):
         held = [[own[name]] if name in own else [] for own in found.values()]
         calls = next((line.unit_calls for each in held for line in each if line.unit_calls is not None), None)
-        made.append([Cell(name, name), _number(calls, str), *(cell for each in held for cell in _time(each))])
+        cells = (_time(each, rates[mix].get(name)) for mix, each in zip(found, held, strict=True))
+        made.append([Cell(name, name), _number(calls, str), *chain(*cells)])
     if not made:
         return None
-    made.append([Cell("sum"), Cell(""), *(cell for own in found.values() for cell in _time([*own.values()]))])
+    made.append([Cell("sum"), Cell(""), *chain(*(_time([*own.values()]) for own in found.values()))])
+    first = [_time([], rates[mix].get(FROM_OPENING)) for mix in found]
+    made += [[Cell(FROM_OPENING), Cell(""), *chain(*first)]] if any(cells[2].text for cells in first) else []
     return document.table(headings, made, f"Phases of a steady {rows[0].record.unit}, mean")
 
 
-def scopes_table(rows: Sequence[MixRow]) -> Table | None:
-    """Return a table of frames a second by what is counted, with what each line leaves out; None without phases."""
-    found = {row.name: own for row in rows if (own := scopes(row.record))}
-    names = [*dict.fromkeys(name for own in found.values() for name in own)]
-    out = [*(name.removeprefix("+ ") for name in names[1:]), "start of the process, builds"]
-    made = [
-        [name, *(_number(own[name], rate) if name in own else "-" for own in found.values()), ", ".join(out[place:])]
-        for place, name in enumerate(names)
-    ]
-    headings = (Heading(name, numeric=True, leaves=place) for place, name in enumerate(found))
-    return document.table(["frames/s of", *headings, Heading("leaves out", leaves=len(found))], made)
-
-
-def _time(rows: Sequence[AccountLine]) -> tuple[Cell, Cell]:
-    """Return cells with the milliseconds per unit and the share of these lines together; empty cells without lines."""
+def _time(rows: Sequence[AccountLine], fps: float | None = None) -> tuple[Cell, Cell, Cell]:
+    """Return cells with the milliseconds per unit and the share of these lines together, empty without lines, and with
+    frames a second."""
     if not rows:
-        return Cell(""), Cell("")
+        return Cell(""), Cell(""), _number(fps, rate)
     share = sum(line.thousandths for line in rows) / 10
-    return _number(sum(line.ms for line in rows), "{:.3f}".format), _number(share, "{:.1f}".format)
+    return _number(sum(line.ms for line in rows), "{:.3f}".format), _number(share, "{:.1f}".format), _number(fps, rate)
 
 
 def _line(line: AccountLine) -> dict[str, object]:

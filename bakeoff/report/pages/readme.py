@@ -11,7 +11,6 @@ from pathlib import Path
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
-from bakeoff.record.budget import shipped
 from bakeoff.record.frames import scopes
 from bakeoff.record.schema import CeilingsRecord, Comparison
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, load_all
@@ -22,14 +21,10 @@ from bakeoff.report.figures import files as pictures
 from bakeoff.report.format import shorten
 from bakeoff.report.groups import Table, name_of
 from bakeoff.report.links import anchor
-from bakeoff.report.pages import budget, deadline, pipelines, results, rollout
+from bakeoff.report.pages import pipelines, results
 from bakeoff.report.pipelines import (
     PipelineTable,
-    by_run,
-    newest_budgets,
-    newest_rollouts,
     pipeline_tables,
-    sustained_tables,
 )
 from bakeoff.report.recommendation import apart_text, decision, gain_in
 from bakeoff.report.render import markdown
@@ -68,7 +63,7 @@ def render(records: Records) -> str:
         subject = markdown.escape(f"Latency of {found[0][0].first.variant.subject} by variant")
         parts.append(f"![{subject}]({_FOLDER}/{pictures.LATENCY})\n")
     introduction = Text(_INTRODUCTION, links=(Link(results.NAME, f"{_FOLDER}/{results.NAME}"),)) if made else None
-    items = listed([*(item for _, item in made), *_decisions(records)])
+    items = listed(item for _, item in made)
     told = blocks(introduction, table(_HEADINGS, (row for rows, _ in made for row in rows)), items)
     parts += [markdown.render(Document("", told), inline=True, width=_WIDTH).strip()] if told else []
     return "\n".join([*parts, END])
@@ -119,24 +114,6 @@ def _frame(found: PipelineTable) -> _Part:
     rates = ", ".join(f"{name} {pipelines.rate(fps)}" for name, fps in scopes(best.record).items())
     text = f"{verdict.text}{f' Its frames/s by what is counted: {rates}.' if rates else ''}"
     return rows, Text(text, f"A whole {best.record.unit} of {found.title}")
-
-
-def _decisions(records: Records) -> Iterator[Text]:
-    """Yield what the newest budget, sustained run and rollout of each pipeline say."""
-    for entries in newest_budgets(records.pipelines):
-        link = _cited(shipped(entries) or entries[0])
-        if (asked := entries[0].record.budget) is not None:
-            yield Text(f"{budget.answer(asked, entries)}.", f"Budget of {_subject(entries)}", links=(link,))
-    for entries in sustained_tables(records.sustained):
-        told = [f"{entry.record.mix.variants} {deadline.verdict(entry)}." for entry in entries]
-        yield Text(" ".join(told), f"{_subject(entries)}, sustained", links=tuple(map(_cited, entries)))
-    for entries in by_run(newest_rollouts(records.rollouts)):
-        told = [f"{entry.record.mix.variants} {rollout.verdict(entry.record)}." for entry in entries]
-        yield Text(" ".join(told), f"Rollout of {_subject(entries)}", links=(_cited(entries[0]),))
-
-
-def _subject(entries: Sequence[StoredPipeline]) -> str:
-    return entries[0].record.mix.subject
 
 
 def _cited(entry: Stored | StoredComparison | StoredPipeline) -> Link:

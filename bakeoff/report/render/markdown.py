@@ -26,8 +26,8 @@ from bakeoff.report.document import (
     legend,
 )
 
-_MARK = re.compile(r"^ *\d*(?=[-+*#>=.)]+(?: |$))")
-"""The start of a line that would begin a list, a heading or a quotation, up to the character that does."""
+_MARK = re.compile(r"(\n *\d*)(?=[-+*#>=.)]+(?: |\n|$))")
+"""Where a further line of a text would begin a list, a heading or a quotation."""
 
 
 def render(document: Document, level: int = 1, inline: bool = False, width: int = 0) -> str:
@@ -49,10 +49,8 @@ def _wrapped(line: str, width: int) -> str:
     if not line or line[0] in "|`#[":
         return line
     indent = "   " if line.startswith("1. ") else "  " * line.startswith("- ")
-    first, *others = textwrap.wrap(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-    return "\n".join([first, *(_MARK.sub(r"\g<0>\\", each) for each in others)])
+    text = textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return _MARK.sub(r"\1\\", text)
 
 
 class _Page:

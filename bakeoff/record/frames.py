@@ -67,12 +67,10 @@ def scopes(record: PipelineRecord) -> dict[str, float]:
     found, units, opened = figures(record), record.measurement.units, record.measurement.opened_ns
     if found is None or found.real_time is None or units is None:
         return {}
-    lines = account_lines(record)
-    rates = {
-        line.name: found.frames * 1e9 / ns
-        for line, ns in zip(lines, accumulate(line.ns for line in lines), strict=True)
-        if ns
-    }
+    rates, ns = dict[str, float](), 0
+    for line in account_lines(record):
+        ns += line.ns
+        rates[line.name] = found.frames * 1e9 / max(ns, 1)
     first = [place for place, session in enumerate(units.sessions) if session == units.sessions[0]]
     wall_ns = sum(units.wall_ns[place] for place in first)
     if opened:

@@ -248,7 +248,7 @@ def phases_table(rows: Sequence[MixRow]) -> Table | None:
     headings = [Heading("phase"), Heading("calls a unit", "", True, 3 * len(rows))]
     for place, name in enumerate(found):
         for way, (unit, explanation) in enumerate(_UNITS.items()):
-            headings.append(Heading(f"{name} {unit}".strip(), explanation, True, way * len(rows) + place))
+            headings.append(Heading(f"{name} {unit}".strip(), explanation * (not place), True, way * len(rows) + place))
     made: list[list[Cell]] = []
     for name in dict.fromkeys(name for own in found.values() for name in own):
         held = [[own[name]] if name in own else [] for own in found.values()]

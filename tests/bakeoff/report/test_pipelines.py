@@ -179,12 +179,32 @@ class TestSections:
         assert re.search(r"\ndenoise +\S+ +30\.315 ", shown)
         assert "units: 1 opening, 1 filling, 20 steady" in shown
 
-    def test_a_line_of_the_history_names_a_typed_baseline_by_its_variants(self) -> None:
+    def test_the_history_names_typed_mixes_by_their_variants(self) -> None:
         """Names such as `mix A` are those of one table."""
         made = records(*(replace(entry, role="") for entry in run_of_two(0.5)))
-        (line,) = (line for line in markdown.render(history.of_all(made)).splitlines() if " ms a frame" in line)
-        assert "2.00x wm=eager/fp32,image=eager/fp32" in line
-        assert "mix A" not in line
+        page = markdown.render(history.of_machine(made, made.machines()[0]))
+        assert "wm=eager/fp32,image=eager/fp32" in page
+        assert "mix A" not in page
+
+    def test_the_history_of_a_pipeline_tells_what_it_gained_in_turns(self) -> None:
+        made = records(*run_of_two(0.5))
+        (steps,) = (
+            part
+            for part in markdown.render(history.of_machine(made, made.machines()[0])).split("\n\n")
+            if part.startswith("1. ")
+        )
+        eager, best = steps.splitlines()
+        assert "wm=eager/fp32,image=eager/fp32**: ms a frame [95 %] 101.05 " in eager
+        assert "**: 2.00x [2.00, 2.00] eager; ms a frame [95 %] 50.52 " in best
+        assert "error 1.0e-06" in best
+        assert best.endswith(" [id-1]")
+        (row,) = (line for line in markdown.render(history.of_all(made)).splitlines() if "owl:200m" in line)
+        assert [cell.strip() for cell in row.split("|")][3:7] == [
+            "101.05",
+            "inductor[freez…vino bf16",
+            "50.52",
+            "2.00x",
+        ]
 
     def test_json_has_the_figures_as_numbers(self) -> None:
         by_name = {row["name"]: row for row in pages.as_rows(stored(*run_of_two(0.5), recompiled()))}

@@ -320,7 +320,7 @@ def _item(step: _Step, keys: Sequence[str], link: links.Link, ceilings: tuple[Ce
     """Return an entry's ratios and figures, why it failed, and what else changed, as an item of a list."""
     record, base, final = step.entry.record, step.sweep.base, step.sweep.final
     said = [] if record.status == "ok" else [shorten(f"{record.status} {record.measurement.reason}", _REASON).strip()]
-    if base is not None and base is not step.entry:
+    if base is not None and (step.gain or step.last):
         said.append(f"{step.gain or '-'} {base.record.role if is_run(base) else name_of(base.record)}")
     if step.last is not None and step.before is not base:
         said.append(f"{_ratio(step.sweep, step.entry, step.before) or '-'} the best before")

@@ -120,11 +120,12 @@ class TestStories:
             "- **2026-01-02 03:04 aoti fp32**: 1.22x [1.12, 1.34] eager fp32; median ms [95 %] 8.950 "
         )
         assert aoti.endswith(" [id-5]")
-        assert failed == "- **2026-01-02 03:04 onnxruntime fp32**: crashed signal 11; - eager fp32 [id-6]"
+        assert failed == "- **2026-01-02 03:04 onnxruntime fp32**: crashed signal 11 [id-6]"
 
     def test_the_best_is_shown_as_it_was_measured_last(self) -> None:
         made = [*self.sweep(1, eager=10.0, inductor=6.0), *self.sweep(5, eager=10.0, inductor=5.5)]
-        page = page_of(Records(stored(*made), (), ()))
+        records = Records(stored(*made), (), ())
+        page = page_of(records)
         assert "\nThe best, as it was measured last:\n\n- **2026-01-02 03:04 inductor fp32**: 1.70x " in page
         (row,) = (
             line for line in render(history.of_all(Records(stored(*made), (), ()))).splitlines() if "toy:" in line

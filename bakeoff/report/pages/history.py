@@ -6,7 +6,7 @@ eager of its own sweep than that one was. A sweep of fewer variants than the one
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -18,13 +18,26 @@ from bakeoff.machine.identity import Machine
 from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.models.words import counted
 from bakeoff.record.comparable import differences, subject_key
-from bakeoff.record.floor import best_ceilings
+from bakeoff.record.floor import best_ceilings, floor, share
 from bakeoff.record.schema import NEVER_RUN
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, is_run
 from bakeoff.record.verdict import decide
 from bakeoff.report import links
 from bakeoff.report.columns import COLUMNS, TableRow
-from bakeoff.report.document import Cell, Document, Heading, Link, Listed, Section, Text, blocks, listed, section, table
+from bakeoff.report.document import (
+    Block,
+    Cell,
+    Document,
+    Heading,
+    Link,
+    Listed,
+    Section,
+    Text,
+    blocks,
+    listed,
+    section,
+    table,
+)
 from bakeoff.report.format import minute, shorten
 from bakeoff.report.groups import by_sweep, groups, name_of, newest, speedup, title
 from bakeoff.report.notes import advice_list
@@ -55,7 +68,6 @@ _FACTS: Final = (
     "frames_per_s", "peak_mib", "error",
 )  # fmt: skip
 _BRIEF: Final = ("latency", "ms_a_frame", "frames_per_s", "peak_mib", "error")
-_NOW: Final = (*_BRIEF, "floor", "of_floor")
 _OF_MIXES: Final = {column.key: column for column in pipelines.MIX_COLUMNS} | {"error": COLUMNS["error"]}
 _Entry = Stored | StoredPipeline
 
@@ -100,6 +112,12 @@ class _Step:
     def gain(self) -> _Ratio | None:
         """The ratio to eager of its own sweep; None for eager itself, and if its sweep has none."""
         return _ratio(self.sweep, self.entry, self.sweep.base)
+
+    @property
+    def eager(self) -> str:
+        """Name of eager of its own sweep; "" if that has none."""
+        base = self.sweep.base
+        return "" if base is None else base.record.role if is_run(base) else name_of(base.record)
 
     @property
     def before(self) -> _Entry | None:
@@ -228,19 +246,22 @@ def _story(sweeps: Sequence[_Sweep]) -> _Story:
             steps, now = ([*steps, step], step) if _is_milestone(step, steps[-1]) else (steps, now or steps[-1])
         names = names if is_less else {*each.entries}
         again = tried[_variant(steps[-1].entry)] if steps else None
-        if again is not None and again.entry.record.status == "ok" and again.gain is not None:
+        if again is not None and again.entry.record.status == "ok" and again.gain and again.eager == steps[-1].eager:
             now = again
     return _Story(steps, now, tried, (now.sweep if now is not None else sweeps[-1]).answer)
 
 
 def _is_milestone(step: _Step, last: _Step) -> bool:
     before, found, known = step.before, step.gain, last.gain
+    if before is step.entry and not step.changed:
+        return False
     if before is not None and before is not step.entry and before.record.status != "unstable":
         against = _ratio(step.sweep, step.entry, before)
         return before.record.status != "ok" or (against is not None and against.faster)
+    if found is None or step.eager != last.eager:
+        return before is not None and before is step.sweep.base and last.sweep is step.sweep
     least = 1.0 if last.entry is last.sweep.base else known.high if known is not None else inf
-    is_other = before is not step.entry or step.changed != ""
-    return is_other and found is not None and found.faster and found.low > least
+    return found.faster and found.low > least
 
 
 def _ratio(own: _Sweep, entry: _Entry, other: _Entry | None) -> _Ratio | None:
@@ -277,9 +298,9 @@ def _cited(entry: _Entry | StoredComparison, link: links.Link) -> Link:
     return Link(links.anchor(entry), link(entry))
 
 
-def _facts(entry: _Entry, keys: Sequence[str], ceilings: tuple[Ceiling, ...] = ()) -> dict[str, str]:
+def _facts(entry: _Entry, keys: Sequence[str]) -> dict[str, str]:
     """Return an entry's figures by the headings of their columns."""
-    row = MixRow(entry, "") if is_run(entry) else TableRow(entry, {}, ceilings, objective=entry.record.objective)
+    row = MixRow(entry, "") if is_run(entry) else TableRow(entry, objective=entry.record.objective)
     held = _OF_MIXES if is_run(entry) else COLUMNS
     texts = {held[key].heading: held[key].text(row) for key in keys if key in held}
     return {heading: text for heading, text in texts.items() if text}
@@ -297,35 +318,52 @@ def _overview(story: _Story, link: links.Link) -> tuple[Cell | str, ...]:
     slots = [f"{slot.backend} {slot.dtype}" for slot in entry.record.mix.slots] if is_run(entry) else [_name(entry)]
     times = f"{found.ratio:.2f}x" if found is not None else ""
     best = shorten(", ".join(dict.fromkeys(slots)), _BEST)
-    return _ms(story.now.sweep.base), best, _ms(entry), times, since, Cell("", link=_cited(entry, link))
+    eager = f"{_ms(story.now.sweep.base)}{story.now.eager.removeprefix('eager').removesuffix(' fp32')}"
+    return eager, best, _ms(entry), times, since, Cell("", link=_cited(entry, link))
 
 
 def _section(story: _Story, own: Records, link: links.Link, ceilings: Mapping[int, tuple[Ceiling, ...]]) -> Section:
     """Return a story: what to deploy, the steps to it, what did not help, and what could come next."""
     now, helped = story.now, {_variant(step.entry) for step in story.steps}
-    tried = [step for variant, step in story.tried.items() if variant not in helped]
+    last = story.steps[-1] if story.steps else None
+    tried = [replace(step, last=last) for variant, step in story.tried.items() if variant not in helped]
     tried.sort(key=lambda step: (step.entry.record.status != "ok", float(_ms(step.entry) or inf), _name(step.entry)))
     no_better = listed((_item(step, _BRIEF, link) for step in tried), "What did not help, the newest figures of each")
     parts = [Text(story.title.removeprefix(story.subject).strip(" ,")), *story.answer, no_better]
     if now is not None:
-        best = _item(now, _NOW, link, ceilings.get(now.entry.record.threads, ()))
         steps = tuple(_item(step, _FACTS, link) for step in story.steps)
-        facts = evidence_of(now.entry, own) if is_run(now.entry) else None
-        parts[-1:-1] = listed([best], "The best, as it was measured last"), Listed(steps, "Up to it", ordered=True)
-        parts += [advice_list(advise(facts)[:_ADVICE], facts.unit)] if facts is not None else []
+        again = [_item(now, _BRIEF, link)] if now.entry is not story.steps[-1].entry else []
+        parts[-1:-1] = Listed(steps, "How it got there", ordered=True), listed(again, "Measured last")
+        parts.append(_next(now.entry, own, ceilings))
     return Section(story.subject, blocks(*parts))
 
 
-def _item(step: _Step, keys: Sequence[str], link: links.Link, ceilings: tuple[Ceiling, ...] = ()) -> Text:
-    """Return an entry's ratios and figures, why it failed, and what else changed, as an item of a list."""
+def _next(entry: _Entry, own: Records, ceilings: Mapping[int, tuple[Ceiling, ...]]) -> Block | None:
+    """Return what could come next: the advice of a profile, or how far a row is from its floor."""
+    if is_run(entry):
+        facts = evidence_of(entry, own)
+        return advice_list(advise(facts)[:_ADVICE], facts.unit) if facts is not None else None
+    bound = floor(entry.record, ceilings[entry.record.threads])
+    reached = share(entry.record, ceilings[entry.record.threads])
+    if bound is None or reached is None:
+        return None
+    left = f"at most {1 / reached:.1f}x is left in this dtype" if reached <= 1 else "the ceilings are too low"
+    return Text(
+        f"It reaches {reached:.0%} of its floor, {bound.ms:.3g} ms by {bound.bound}: {left}.", "What could come next"
+    )
+
+
+def _item(step: _Step, keys: Sequence[str], link: links.Link) -> Text:
+    """Return an entry's ratios and figures, why it failed, and of a milestone what else changed, as an item."""
     record, base, final = step.entry.record, step.sweep.base, step.sweep.final
+    is_milestone = keys is _FACTS and step.last is not None
     said = [] if record.status == "ok" else [shorten(f"{record.status} {record.measurement.reason}", _REASON).strip()]
-    if base is not None and (step.gain or step.last):
-        said.append(f"{step.gain or '-'} {base.record.role if is_run(base) else name_of(base.record)}")
-    if step.last is not None and step.before is not base:
-        said.append(f"{_ratio(step.sweep, step.entry, step.before) or '-'} the best before")
-    said.append(", ".join(f"{heading} {text}" for heading, text in _facts(step.entry, keys, ceilings).items()))
-    said += [f"changed: {step.changed}"] if step.changed else []
+    ratios = {"the best then": _ratio(step.sweep, step.entry, step.before)} if step.before is not base else {}
+    for name, found in ({step.eager: step.gain} | ratios).items():
+        said += [f"{found or '-'} {name}"] if found is not None or (is_milestone and name) else []
+    facts = ", ".join(f"{heading} {text}" for heading, text in _facts(step.entry, keys).items())
+    said.append(pipelines.in_words_of(step.entry.record, facts) if is_run(step.entry) else facts)
+    said += [f"changed: {step.changed}"] if is_milestone and step.changed else []
     raced = [final] if final is not None and step.entry is step.sweep.best else []
     cited = tuple(_cited(each, link) for each in (step.entry, *raced))
     return Text("; ".join(filter(None, said)), f"{minute(record.created)} {_name(step.entry)}", links=cited)

@@ -47,7 +47,7 @@ class TestStories:
         )
         assert inductor.startswith("**2026-01-02 03:04 inductor fp32**: 1.58x [1.42, 1.75] eager fp32; median ms ")
         assert aoti.startswith(
-            "**2026-01-02 03:04 aoti fp32**: 3.03x [2.61, 3.54] eager fp32; 1.89x [1.59, 2.26] the best before; median "
+            "**2026-01-02 03:04 aoti fp32**: 3.03x [2.61, 3.54] eager fp32; 1.89x [1.59, 2.26] the best then; median "
         )
         assert "error 1.0e-06" in aoti
         assert [step[step.rindex("[") :] for step in (eager, inductor, aoti)] == ["[id-0]", "[id-1]", "[id-4]"]
@@ -72,7 +72,7 @@ class TestStories:
         slower, faster = self.sweep(5, eager=20.0, aoti=11.0), self.sweep(8, eager=20.0, openvino=5.0)
         assert self.names(*first, *slower) == ["eager fp32", "inductor fp32"], "1.75x [1.65, 1.87] is not above 1.75x"
         *_, last = self.steps(*first, *slower, *faster)
-        assert last.startswith("**2026-01-02 03:04 openvino fp32**: 3.52x [3.20, 3.89] eager fp32; - the best before; ")
+        assert last.startswith("**2026-01-02 03:04 openvino fp32**: 3.52x [3.20, 3.89] eager fp32; - the best then; ")
 
     def test_other_libraries_are_a_milestone_if_the_row_gained_against_eager(self) -> None:
         first = self.sweep(1, eager=10.0, inductor=6.0)
@@ -83,7 +83,7 @@ class TestStories:
             ]
             steps = self.steps(*first, *later)
             assert len(steps) == names
-        assert "; - the best before; " not in steps[2]
+        assert "; - the best then; " not in steps[2]
         assert steps[2].startswith("**2026-01-02 03:04 inductor fp32**: 3.71x [3.09, 4.56] eager fp32; ")
         assert "; changed: with another version of torch (2.13.0, not 2.14.0) [" in steps[2]
         assert len(self.steps(*first, *self.sweep(5, eager=10.0, inductor=2.0))) == 2, "nothing but the time is other"

@@ -29,7 +29,7 @@ from bakeoff.record.store import Records, StoredPipeline, load_all, save, supers
 from bakeoff.report.document import Document, Text
 from bakeoff.report.figures import files as svg_files
 from bakeoff.report.figures.pipeline import units_figure, waterfall_figure
-from bakeoff.report.pages import files, history, mix, results
+from bakeoff.report.pages import files, history, mix, readme, results
 from bakeoff.report.pages import pipelines as pages
 from bakeoff.report.pipelines import MixRow, named, newest_budgets, pipeline_tables
 from bakeoff.report.render import markdown, terminal

@@ -19,6 +19,7 @@ from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.models.words import counted
 from bakeoff.record.comparable import differences, subject_key
 from bakeoff.record.floor import best_ceilings, floor, share
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import NEVER_RUN
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, is_run
 from bakeoff.record.verdict import decide
@@ -94,8 +95,8 @@ class _Sweep(NamedTuple):
     """The winner of the final, else the best that is ok; None if nothing can be deployed."""
     base: _Entry | None
     """Eager, whether it is ok or not; None if it has no times."""
-    answer: Answer
-    """What to deploy, or how to decide it."""
+    answer: Answer = ()
+    """What to deploy, or how to decide it; empty for a run."""
     final: StoredComparison | None = None
 
 
@@ -142,11 +143,13 @@ class _Story(NamedTuple):
 
     @property
     def subject(self) -> str:
-        return self.title.partition(" ")[0].rstrip(",")
+        record = next(iter(self.tried.values())).entry.record
+        batch = 1 if isinstance(record, PipelineRecord) else record.batch
+        return self.title.partition(" ")[0].rstrip(",") + (f", batch {batch}" if batch != 1 else "")
 
     @property
     def title(self) -> str:
-        return title(next(reversed(self.tried.values())).entry.record, machine=False)
+        return title(next(iter(self.tried.values())).entry.record, machine=False)
 
 
 def of_all(records: Records) -> Document:
@@ -156,11 +159,8 @@ def of_all(records: Records) -> Document:
         own, folder = records.of_machines([machine.key]), quote(links.folders_of(records)[machine.key])
         pages = Link(machine.tag, f"{folder}/{NAME}"), Link(f"results of {machine.tag}", f"{folder}/{results.NAME}")
         machines.append(Text(counted(len(own.current), "record"), machine.name, links=pages))
-        stories = [story for story in _stories(own) if story.now is not None]
-        subjects = [story.subject for story in stories]
-        for story in stories:
-            text = story.subject if subjects.count(story.subject) == 1 else story.title
-            rows.append((Cell("", link=pages[0]), shorten(text, _SUBJECT), *_overview(story, link)))
+        told = (story for story in _stories(own) if story.now is not None)
+        rows += [(Cell("", link=pages[0]), *_overview(story, link)) for story in told]
     introduction = Text(_INTRODUCTION if machines else "No records yet.")
     return Document("Optimization history", blocks(introduction, table(_HEADINGS, rows), listed(machines, "Machines")))
 
@@ -220,13 +220,10 @@ def _of_sweep(rows: Sequence[Stored], finals: Sequence[StoredComparison]) -> _Sw
 
 
 def _of_run(entries: Sequence[StoredPipeline]) -> _Sweep:
-    rows = named(entries)
-    timed = [row.entry for row in rows if row.figures is not None]
-    best, eager = (
-        next((entry for entry in timed if word in (entry.record.status, entry.record.role)), None)
-        for word in ("ok", "eager")
-    )
-    return _Sweep(_able(entries), best, eager, tuple(pipelines.verdicts(rows)[:1]))
+    timed = [row.entry for row in named(entries) if row.figures is not None]
+    best = next((entry for entry in timed if entry.record.status == "ok"), None)
+    eager = next((entry for entry in timed if entry.record.role == "eager"), None)
+    return _Sweep(_able(entries), best, eager)
 
 
 def _able(entries: Iterable[_Entry]) -> dict[str, _Entry]:
@@ -312,14 +309,14 @@ def _ms(entry: _Entry | None) -> str:
 
 
 def _overview(story: _Story, link: links.Link) -> tuple[Cell | str, ...]:
-    """Return the cells of a subject: eager's time, the best now, its time and ratio, since when, and its record."""
+    """Return a subject's cells: eager's time, the best now, its time and ratio, since when, and its record."""
     assert story.now is not None
     entry, found, since = story.now.entry, story.now.gain, story.steps[-1].entry.record.created[:10]
     slots = [f"{slot.backend} {slot.dtype}" for slot in entry.record.mix.slots] if is_run(entry) else [_name(entry)]
     times = f"{found.ratio:.2f}x" if found is not None else ""
     best = shorten(", ".join(dict.fromkeys(slots)), _BEST)
     eager = f"{_ms(story.now.sweep.base)}{story.now.eager.removeprefix('eager').removesuffix(' fp32')}"
-    return eager, best, _ms(entry), times, since, Cell("", link=_cited(entry, link))
+    return shorten(story.subject, _SUBJECT), eager, best, _ms(entry), times, since, Cell("", link=_cited(entry, link))
 
 
 def _section(story: _Story, own: Records, link: links.Link, ceilings: Mapping[int, tuple[Ceiling, ...]]) -> Section:

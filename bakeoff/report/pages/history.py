@@ -354,13 +354,16 @@ def _item(step: _Step, keys: Sequence[str], link: links.Link) -> Text:
     """Return an entry's ratios and figures, why it failed, and of a milestone what else changed, as an item."""
     record, base, final = step.entry.record, step.sweep.base, step.sweep.final
     is_milestone = keys is _FACTS and step.last is not None
-    said = [] if record.status == "ok" else [shorten(f"{record.status} {record.measurement.reason}", _REASON).strip()]
+    said = (
+        [] if record.status == "ok" else [shorten(f"{record.status}: {record.measurement.reason}", _REASON).strip(": ")]
+    )
     ratios = {"the best then": _ratio(step.sweep, step.entry, step.before)} if step.before is not base else {}
     for name, found in ({step.eager: step.gain} | ratios).items():
         said += [f"{found or '-'} {name}"] if found is not None or (is_milestone and name) else []
     facts = ", ".join(f"{heading} {text}" for heading, text in _facts(step.entry, keys).items())
     said.append(pipelines.in_words_of(step.entry.record, facts) if is_run(step.entry) else facts)
     said += [f"changed: {step.changed}"] if is_milestone and step.changed else []
+    said.append(f"note: {record.note}" if record.note else "")
     raced = [final] if final is not None and step.entry is step.sweep.best else []
     cited = tuple(_cited(each, link) for each in (step.entry, *raced))
     return Text("; ".join(filter(None, said)), f"{minute(record.created)} {_name(step.entry)}", links=cited)

@@ -120,7 +120,7 @@ class TestStories:
             "- **2026-01-02 03:04 aoti fp32**: 1.22x [1.12, 1.34] eager fp32; 0.78x [0.69, 0.87] the best then; median "
         )
         assert aoti.endswith(" [id-5]")
-        assert failed == "- **2026-01-02 03:04 onnxruntime fp32**: crashed signal 11 [id-6]"
+        assert failed == "- **2026-01-02 03:04 onnxruntime fp32**: crashed: signal 11 [id-6]"
 
     def test_the_best_is_shown_as_it_was_measured_last(self) -> None:
         made = [*self.sweep(1, eager=10.0, inductor=6.0), *self.sweep(5, eager=10.0, inductor=5.5)]
@@ -137,7 +137,7 @@ class TestStories:
     def test_a_subject_that_was_never_ok_says_so(self) -> None:
         page = page_of(Records(stored(at(1, "eager", status="crashed", reason="signal 11")), (), ()))
         assert "Deploy nothing from this table: no row can be ranked." in page
-        assert "**2026-01-02 03:04 eager fp32**: crashed signal 11 [id-0]" in page
+        assert "**2026-01-02 03:04 eager fp32**: crashed: signal 11 [id-0]" in page
 
     def test_a_sweep_for_throughput_has_its_rate(self) -> None:
         (step,) = self.steps(at(1, "eager", ms(10.0), objective=parse_objective("throughput")))

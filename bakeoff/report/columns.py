@@ -16,7 +16,7 @@ from bakeoff.record.floor import best_ceilings, floor, is_above, share
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
-from bakeoff.record.statistics import FEWEST_FOR_P99, Summary, modes
+from bakeoff.record.statistics import FEWEST_FOR_P99, Summary
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import failed_side
 from bakeoff.report.format import MIB, median_and_interval, milliseconds
@@ -216,7 +216,7 @@ def _median_text(clock: Clock) -> str:
 
     A median between two modes would be the time of no call.
     """
-    found = modes(clock.samples_ns)
+    found = clock.modes
     if found is None:
         return milliseconds(_median_ms(clock))
     fast, slow = found
@@ -225,7 +225,7 @@ def _median_text(clock: Clock) -> str:
 
 def latency_text(clock: Clock) -> str:
     """Format the median with its interval or, if samples have two modes, both modes."""
-    if clock.figures is None or modes(clock.samples_ns) is not None:
+    if clock.figures is None or clock.modes is not None:
         return _median_text(clock)
     return " ".join(median_and_interval(clock.figures))
 

@@ -5,7 +5,7 @@ or in turns of mixes. If its sweep lacks the one before, or has it with other co
 eager of its own sweep than that one was. A sweep of fewer variants than the one before it has no milestone.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, NamedTuple
@@ -95,8 +95,8 @@ class _Sweep(NamedTuple):
     """The winner of the final, else the best that is ok; None if nothing can be deployed."""
     base: _Entry | None
     """Eager, whether it is ok or not; None if it has no times."""
-    answer: Answer = ()
-    """What to deploy, or how to decide it; empty for a run."""
+    answer: Callable[[], Answer] = tuple
+    """Returns what to deploy, or how to decide it; nothing of a run."""
     final: StoredComparison | None = None
 
 
@@ -139,7 +139,7 @@ class _Story(NamedTuple):
     """The last step, as it was last measured together with eager if it was."""
     tried: Mapping[str, _Step]
     """The newest entry of each variant or mix that could run."""
-    answer: Answer
+    answer: Callable[[], Answer]
 
     @property
     def subject(self) -> str:
@@ -214,7 +214,7 @@ def _of_sweep(rows: Sequence[Stored], finals: Sequence[StoredComparison]) -> _Sw
         _able(kept),
         decided.winner or next(iter(decided.best), None),
         min(eager, key=lambda entry: entry.record.variant.dtype not in BASELINE_DTYPES, default=None),
-        deployment(kept, finals),
+        lambda: deployment(kept, finals),
         next((entry for entry in finals if entry.record is decided.final), None),
     )
 
@@ -326,7 +326,7 @@ def _section(story: _Story, own: Records, link: links.Link, ceilings: Mapping[in
     tried = [replace(step, last=last) for variant, step in story.tried.items() if variant not in helped]
     tried.sort(key=lambda step: (step.entry.record.status != "ok", float(_ms(step.entry) or inf), _name(step.entry)))
     no_better = listed((_item(step, _BRIEF, link) for step in tried), "What did not help, the newest figures of each")
-    parts = [Text(story.title.removeprefix(story.subject).strip(" ,")), *story.answer, no_better]
+    parts = [Text(story.title.removeprefix(story.subject).strip(" ,")), *story.answer(), no_better]
     if now is not None:
         steps = tuple(_item(step, _FACTS, link) for step in story.steps)
         again = [_item(now, _BRIEF, link)] if now.entry is not story.steps[-1].entry else []

@@ -14,7 +14,7 @@ from bakeoff.report.links import folders_of
 from bakeoff.report.pipelines import newest_budgets, newest_rollouts, pipeline_tables, sustained_tables
 from bakeoff.report.recommendation import decision
 
-_BEST = 2
+_BEST = 3
 """Number of rows of a component that README shows beside eager."""
 
 
@@ -85,7 +85,7 @@ def shorts(records: Records) -> list[tuple[Table, tuple[Stored, ...]]]:
 
 
 def _best(found: Table) -> tuple[Stored, ...]:
-    """Return the two fastest ok rows of a table, and eager fp32 if it is ok and not among them."""
+    """Return the three fastest ok rows of a table, and eager fp32 if it is ok and not among them."""
     ranked = [entry for entry in found.rows if _ms(entry.record) is not None]
     ranked.sort(key=lambda entry: _ms(entry.record) or 0.0)
     base = stated_over(baselines(found.rows))

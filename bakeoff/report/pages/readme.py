@@ -42,10 +42,10 @@ _HEADINGS = (
     *(Heading(text, numeric=True) for text in ("ms", "p99 ms", "FPS", "MiB", "vs eager", "error")),
     "record",
 )
-_WIDTH, _TITLE, _NAME = 156, 150, 30
+_WIDTH, _TITLE, _NAME = 156, 150, 34
 """Largest number of characters of a line, a table's title, and a row's name."""
 _INTRODUCTION = (
-    "Of each component the two fastest rows and eager fp32, then whole loops, whose ms and FPS are of video frames: "
+    "Of each component the three fastest rows and eager fp32, then whole loops, whose ms and FPS are of video frames: "
     "median of synchronised calls (a | b (n %): two modes), 99th percentile, peak memory, ratio to eager fp32 (~: no "
     "difference shown), largest relative L2 error. Hashes lead to the whole tables:"
 )
@@ -112,7 +112,7 @@ def _frame(found: PipelineTable) -> _Part:
         figures = [columns[key].text(row).partition(" ")[0] for key in _OF_MIXES]
         rows.append([*figures, COLUMNS["error"].text(row), Cell("", link=_cited(row.entry))])
     rates = ", ".join(f"{name} {pipelines.rate(fps)}" for name, fps in scopes(best.record).items())
-    text = f"{verdict.text}{f' Its frames/s by what is counted: {rates}.' if rates else ''}"
+    text = f"{verdict.text}{f' Its frames/s by what is counted, each with all before it: {rates}.' if rates else ''}"
     return rows, Text(text, f"A whole {best.record.unit} of {found.title}")
 
 

@@ -93,8 +93,8 @@ class TestReadmeBlock:
         text = " ".join(block(Records((), (), (), pipelines=made)).split())
         assert (
             "Deploy best, owl:200m/wm=inductor[freezing]/bf16,image=openvino/bf16@cpu: it is 2.00x as fast as eager "
-            "[2.00, 2.00] (20 pairs of interleaved units, one process each). Its frames/s by what is counted, each with all "
-            "before it: denoise "
+            "[2.00, 2.00] (20 pairs of interleaved units, one process each). Its frames/s by what is counted, each "
+            "with all before it: denoise "
         ) in text
         rows = [line.split("|") for line in block(Records((), (), (), pipelines=made)).splitlines() if line[:1] == "|"]
         assert [[cell.strip() for cell in row[1:]] for row in rows[2:]] == [

@@ -326,7 +326,7 @@ def _section(story: _Story, own: Records, link: links.Link, ceilings: Mapping[in
     tried = [replace(step, last=last) for variant, step in story.tried.items() if variant not in helped]
     tried.sort(key=lambda step: (step.entry.record.status != "ok", float(_ms(step.entry) or inf), _name(step.entry)))
     no_better = listed((_item(step, _BRIEF, link) for step in tried), "What did not help, the newest figures of each")
-    parts = [Text(story.title.removeprefix(story.subject).strip(" ,")), *story.answer(), no_better]
+    parts: list[Block | None] = [Text(story.title.removeprefix(story.subject).strip(" ,")), *story.answer(), no_better]
     if now is not None:
         steps = tuple(_item(step, _FACTS, link) for step in story.steps)
         again = [_item(now, _BRIEF, link)] if now.entry is not story.steps[-1].entry else []

@@ -14,7 +14,7 @@ from bakeoff.record.finding import is_of_the_machine
 from bakeoff.record.objective import LATENCY, PERCENTILES, Goal, Limit, Objective
 from bakeoff.record.schema import Record
 from bakeoff.record.short_calls import CLOCKS_APART
-from bakeoff.record.statistics import Summary, modes, quantile_ranks, samples_for_quantile
+from bakeoff.record.statistics import Summary, quantile_ranks, samples_for_quantile
 from bakeoff.record.store import Stored
 
 Word = Literal["met", "unclear", "unknown", "not met"]
@@ -150,7 +150,7 @@ def speeds_ms(record: Record, goal: Goal) -> tuple[float, float]:
     are the median of all samples if there is one mode."""
     made = record.measurement
     clock = made.throughput if goal == "throughput" else made.latency
-    found = modes(clock.samples_ns) if clock is not None else None
+    found = clock.modes if clock is not None else None
     return (found[0].median_ms, found[1].median_ms) if found else (call_ms(record, goal),) * 2
 
 

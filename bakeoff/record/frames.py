@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from bakeoff.record.account import steady
+from bakeoff.record.account import account_lines, steady
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.statistics import FEWEST_FOR_P99, summarise_ns
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, PairRatio, pair_ratio
+
+FROM_OPENING = "with opening, first units"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,26 @@ def figures(record: PipelineRecord) -> FrameFigures | None:
         first_frame_ms=(opened[0] + units.wall_ns[0]) / 1e6 if opened else None,
         real_time=frames / wall_s / record.frame_rate if record.frame_rate else None,
     )
+
+
+def scopes(record: PipelineRecord) -> dict[str, float]:
+    """Return video frames a second by line of a steady unit's account, of the line and all before it: the last is of
+    whole units. `FROM_OPENING` is of the first session with its opening and all its units.
+
+    Empty without figures, and for a call, which makes no frames.
+    """
+    found, units, opened = figures(record), record.measurement.units, record.measurement.opened_ns
+    if found is None or found.real_time is None or units is None:
+        return {}
+    rates, ns = dict[str, float](), 0
+    for line in account_lines(record):
+        ns += line.ns
+        rates[line.name] = found.frames * 1e9 / max(ns, 1)
+    first = [place for place, session in enumerate(units.sessions) if session == units.sessions[0]]
+    wall_ns = sum(units.wall_ns[place] for place in first)
+    if opened:
+        rates[FROM_OPENING] = sum(units.frames[place] for place in first) * 1e9 / (opened[0] + wall_ns)
+    return rates
 
 
 def nearest_rank(values: Sequence[float], share: float) -> float:

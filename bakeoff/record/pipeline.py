@@ -273,8 +273,13 @@ class LoopParity:
     """Outputs that a quantised slot contributes to are limited by the least SQNR of its class."""
 
     @property
+    def outputs(self) -> tuple[OutputParity, ...]:
+        """The outputs of all these units."""
+        return tuple(output for unit in self.units for output in unit.outputs)
+
+    @property
     def passed(self) -> bool:
-        return all(output.passed for unit in self.units for output in unit.outputs)
+        return all(output.passed for output in self.outputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from bakeoff.record.finding import Finding
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.policy import Policy
-from bakeoff.record.statistics import Summary, summarise_ns
+from bakeoff.record.statistics import Mode, Summary, modes, summarise_ns
 from bakeoff.variant import Variant
 
 SCHEMA = 2
@@ -84,6 +84,11 @@ class Clock:
     def figures(self) -> Summary | None:
         """Mean, median and other statistics, computed once; None for a clock without samples."""
         return summarise_ns(self.samples_ns) if self.samples_ns else None
+
+    @cached_property
+    def modes(self) -> tuple[Mode, Mode] | None:
+        """The two modes of the samples, computed once; None if there is only one."""
+        return modes(self.samples_ns)
 
     def without_samples(self) -> "Clock":
         """Return the clock with its figures, but without the samples that they are computed from."""

@@ -14,8 +14,9 @@ from bakeoff.record.comparable import ON_ANOTHER_HOST
 from bakeoff.record.finalists import LimitCheck, check_limits
 from bakeoff.record.floor import best_ceilings, floor, is_above, share
 from bakeoff.record.objective import LATENCY, Objective
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
-from bakeoff.record.statistics import FEWEST_FOR_P99, Summary, modes
+from bakeoff.record.statistics import FEWEST_FOR_P99, Summary
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import failed_side
 from bakeoff.report.format import MIB, median_and_interval, milliseconds
@@ -133,7 +134,7 @@ def peak_mib(record: Record) -> float | None:
     return record.peak_bytes / MIB if record.peak_bytes is not None else None
 
 
-def worst_error(record: Record) -> float | None:
+def worst_error(record: Record | PipelineRecord) -> float | None:
     """Return the largest relative L2 over the outputs; None if none was compared, or one could not be."""
     parity = record.measurement.parity
     if parity is None or not parity.outputs:
@@ -215,7 +216,7 @@ def _median_text(clock: Clock) -> str:
 
     A median between two modes would be the time of no call.
     """
-    found = modes(clock.samples_ns)
+    found = clock.modes
     if found is None:
         return milliseconds(_median_ms(clock))
     fast, slow = found
@@ -224,7 +225,7 @@ def _median_text(clock: Clock) -> str:
 
 def latency_text(clock: Clock) -> str:
     """Format the median with its interval or, if samples have two modes, both modes."""
-    if clock.figures is None or modes(clock.samples_ns) is not None:
+    if clock.figures is None or clock.modes is not None:
         return _median_text(clock)
     return " ".join(median_and_interval(clock.figures))
 

@@ -44,12 +44,6 @@ def minute(created: str) -> str:
     return created[:16].replace("T", " ")
 
 
-def origin(created: str, made: str, commit: str, dirty: bool) -> str:
-    """Return a heading for records: their time, the sweep or run that made them (`made`), and the commit."""
-    known = f"commit {commit[:12]}{' with changes' if dirty else ''}" if commit else "outside a checkout"
-    return f"{minute(created)} UTC, {made}, {known}"
-
-
 def shorten(text: str, letters: int) -> str:
     """Return the text on one line of at most `letters` characters, without its middle: variants differ at both ends."""
     line = one_line(text)

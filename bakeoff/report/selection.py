@@ -41,7 +41,7 @@ def chosen(records: Records) -> Records:
     and the eager mix of each of these runs, the runs of the newest budget of each pipeline, and the final between the
     two best rows of each table.
     """
-    rows = sorted(newest(records.current), key=_order)
+    rows = sorted(newest(records.current), key=order)
     eager = [each for row in rows for each in own_baselines(row.record, records.current).values()]
     held = {id(record) for record in (*eager, *(row.record for row in rows))}
     finals = [final for found in tables(rows) if (final := final_of(found, records.comparisons)) is not None]
@@ -51,7 +51,7 @@ def chosen(records: Records) -> Records:
     mixes |= {entry.id for entries in newest_budgets(records.pipelines) for entry in entries}
     return replace(
         records,
-        current=tuple(sorted((entry for entry in records.current if id(entry.record) in held), key=_order)),
+        current=tuple(sorted((entry for entry in records.current if id(entry.record) in held), key=order)),
         superseded=(),
         problems=(),
         comparisons=tuple(finals),
@@ -63,7 +63,7 @@ def chosen(records: Records) -> Records:
 
 def ordered_tables(records: Records) -> list[Table]:
     """Return the tables of records chosen by `chosen`, by machine, then in the order in which components are listed."""
-    return tables(newest(sorted(records.current, key=_order)), every=records.current)
+    return tables(newest(sorted(records.current, key=order)), every=records.current)
 
 
 def final_of(found: Table, comparisons: Sequence[StoredComparison]) -> StoredComparison | None:
@@ -107,7 +107,7 @@ def _is_usual(found: Table) -> bool:
     return (variant.preset, variant.workload) == usual
 
 
-def _order(entry: Stored) -> tuple[int, str, str]:
+def order(entry: Stored) -> tuple[int, str, str]:
     """Return a sort key: by component as the list of components has them, then by time."""
     known = component_names()
     name = entry.record.variant.component

@@ -11,7 +11,7 @@ from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document, links
 from bakeoff.report.document import Document, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.pipeline import units_figure
-from bakeoff.report.format import duration, milliseconds, minute
+from bakeoff.report.format import duration, milliseconds
 from bakeoff.report.groups import title
 from bakeoff.report.notes import selftest_text, sentences
 from bakeoff.report.pages.pipelines import problems
@@ -42,15 +42,6 @@ def sections(runs: Iterable[StoredPipeline], cited: links.Cited | None = None, f
     """Return a section for each subject, rate and pace, with the newest run of each mix and, with `full`, its units
     drawn."""
     return [_section(entries, cited, full) for entries in sustained_tables(runs)]
-
-
-def every_run(runs: Sequence[StoredPipeline], cited: links.Cited) -> Section | None:
-    """Return the history's section on sustained runs, the newest first; None without runs."""
-    made = listed(
-        Text(verdict(entry), f"{minute(entry.record.created)} {entry.record.mix}", links=(cited(entry),))
-        for entry in reversed(runs)
-    )
-    return Section("Sustained runs", (made,)) if made is not None else None
 
 
 def verdict(entry: StoredPipeline) -> str:

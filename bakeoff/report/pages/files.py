@@ -18,12 +18,13 @@ def render(records: Records, machines: Collection[str] | None = None) -> Iterato
     Paths are relative to the folder of all runs. `machines` are the keys of those whose pages are wanted, by default
     all. Equal records give equal text. Raises BakeoffError if a library that draws is missing.
     """
-    yield history.NAME, markdown.render(history.of_all(records))
+    yield history.NAME, markdown.render(history.of_all(records), width=history.WIDTH)
     for machine in records.machines():
         if machines is None or machine.key in machines:
             folder = folders_of(records)[machine.key]
             yield f"{folder}/{results.NAME}", markdown.render(results.of_machine(records, machine))
-            yield f"{folder}/{history.NAME}", markdown.render(history.of_machine(records, machine))
+            page = history.of_machine(records, machine)
+            yield f"{folder}/{history.NAME}", markdown.render(page, width=history.WIDTH)
             yield from profile.pages(records.of_machines([machine.key]))
 
 

@@ -1,298 +1,369 @@
-"""The optimization history: a line on the result of each sweep and run, and their details folded below."""
+"""The optimization history: of each subject the story from its baseline to the best that can be deployed now.
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from typing import Final
+A milestone is a change of that best. The new best was faster than the one before in a final, by the rows of one sweep,
+or in turns of mixes. If its sweep lacks the one before, or has it with other code or libraries, it is further ahead of
+eager of its own sweep than that one was. A sweep of fewer variants than the one before it has no milestone.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
+from bakeoff.advice.evidence import evidence_of
+from bakeoff.advice.rules import advise
 from bakeoff.machine.floors import Ceiling
-from bakeoff.machine.identity import Machine, same_machine
+from bakeoff.machine.identity import Machine
+from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.models.words import counted
 from bakeoff.record.comparable import differences, subject_key
-from bakeoff.record.floor import best_ceilings
-from bakeoff.record.frames import figures
-from bakeoff.record.schema import Record
+from bakeoff.record.floor import best_ceilings, floor, share
+from bakeoff.record.pipeline import PipelineRecord
+from bakeoff.record.schema import NEVER_RUN
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, is_run
-from bakeoff.report.built import built_table, only_built
-from bakeoff.report.columns import COLUMNS, TableRow, table_rows
-from bakeoff.report.document import Details, Document, Link, Listed, Section, Text, blocks, listed
-from bakeoff.report.format import milliseconds, minute, origin
-from bakeoff.report.groups import (
-    USUAL,
-    baselines,
-    by_sweep,
-    drift,
-    groups,
-    name_of,
-    newest,
-    speedup,
-    stale_reasons,
-    stated_over,
-    title,
+from bakeoff.record.verdict import decide
+from bakeoff.report import links
+from bakeoff.report.columns import COLUMNS, TableRow
+from bakeoff.report.document import (
+    Block,
+    Cell,
+    Document,
+    Heading,
+    Link,
+    Listed,
+    Section,
+    Text,
+    blocks,
+    listed,
+    section,
+    table,
 )
-from bakeoff.report.links import Cited, cited_by, folders_of, links_from
-from bakeoff.report.notes import overlapped_text, policies, selftest_text, spread_lines
-from bakeoff.report.pages import deadline, pipelines, results, rollout, sweep
-from bakeoff.report.pipelines import by_run, named
-from bakeoff.report.recommendation import decision, deployment, gain_in
-from bakeoff.report.wording import goal_text, sentence
+from bakeoff.report.format import minute, shorten
+from bakeoff.report.groups import by_sweep, groups, name_of, newest, speedup, title
+from bakeoff.report.notes import advice_list
+from bakeoff.report.pages import deadline, pipelines, results, rollout
+from bakeoff.report.pipelines import MixRow, by_run, gain, named, newest_rollouts, sustained_tables
+from bakeoff.report.recommendation import Answer, decision, deployment
+from bakeoff.report.selection import order
+from bakeoff.report.wording import sentence
 
 NAME = "OPTIMIZATION_HISTORY.md"
-_KEYS: Final = (
-    "name", "status", "mean_ms", "min_ms", "max_ms", "std_ms", "copy_ms", "floor", "of_floor", "peak_mib",
-    "mean_calls_per_s", "items_per_s", "video_fps", "vs_eager", "vs_eager_fp32", "sqnr_db", "lossless", "build",
-    "limits", "record",
-)  # fmt: skip
+WIDTH: Final = 120
+"""Largest number of characters of a line, apart from commands and the addresses of records."""
 _INTRODUCTION: Final = (
-    "Generated from the records by `make history` (published ones by `make publish`); do not edit. Milliseconds are of "
-    "the latency clock: one call, synchronised. A line says what was best in a sweep, and in the sweep of the same "
-    "subject before; they were not measured together, and sweeps drift."
+    "Generated from the records by `make history` (published ones by `make publish`); do not edit. Each subject begins "
+    "with eager as it was; each change of the best that could be deployed follows. A ratio is of one sweep, final or "
+    "run, with its interval; a dash: not measured together. Medians are of synchronised calls, avg FPS are calls a "
+    "second by the mean. `bakeoff show HASH` prints a record with its commit, versions and settings; that commit's "
+    "constraints.txt installs the libraries."
 )
+_HEADINGS: Final = (
+    "machine", "subject", Heading("eager ms", numeric=True), "best now", Heading("ms", numeric=True),
+    Heading("faster", numeric=True), "since", "record",
+)  # fmt: skip
+_SUBJECT, _BEST, _REASON, _ADVICE = 22, 24, 200, 3
+"""Largest numbers of characters of two columns and of a reason, and of pieces of advice."""
+_FACTS: Final = (
+    "latency", "ms_a_frame", "mean_ms", "min_ms", "max_ms", "std_ms", "p99_ms", "mean_calls_per_s", "items_per_s",
+    "frames_per_s", "peak_mib", "error",
+)  # fmt: skip
+_BRIEF: Final = ("latency", "ms_a_frame", "frames_per_s", "peak_mib", "error")
+_OF_MIXES: Final = {column.key: column for column in pipelines.MIX_COLUMNS} | {"error": COLUMNS["error"]}
+_Entry = Stored | StoredPipeline
 
 
-def of_all(records: Records) -> Document:
-    """Return the page of all machines: links to the pages of each, and the lines of its history."""
-    folders = folders_of(records)
-    made = [_overview(records, one, folders[one.key]) for one in records.machines()]
-    return Document("Optimization history", blocks(Text(_INTRODUCTION if made else "No records yet."), *made))
+class _Ratio(NamedTuple):
+    """How many times as fast one entry is as another."""
+
+    ratio: float
+    low: float
+    high: float
+    faster: bool
+    """Whether a difference is shown."""
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}]"
 
 
-def of_machine(records: Records, machine: Machine) -> Document:
-    """Return the page of one machine, for its folder: the lines, then each sweep and run, by component and subject."""
-    own, cited = records.of_machines([machine.key]), cited_by(links_from(folders_of(records)[machine.key]))
-    superseded = listed(Text(reason, entry.id) for entry, reason in own.superseded)
-    return Document(
-        f"Optimization history of {_named(machine)}",
-        blocks(
-            Text(_INTRODUCTION),
-            Section("Newest first", (lines,)) if (lines := _lines(own, records)) is not None else None,
-            *_components(own, cited),
-            pipelines.every_run(own.pipelines, cited),
-            rollout.every_run(own.rollouts, cited),
-            deadline.every_run(own.sustained, cited),
-            Section("Superseded", (superseded,)) if superseded is not None else None,
-        ),
-    )
+class _Sweep(NamedTuple):
+    """A sweep of one subject, or a run with its mixes."""
 
-
-def _named(machine: Machine) -> str:
-    """Return a machine's name with its tag, since another one may have the same name."""
-    return f"{machine.name} ({machine.tag})"
-
-
-def _overview(records: Records, machine: Machine, folder: str) -> Section:
-    """Return a section on a machine: its processor, how much it has measured, links to its pages, and the lines of its
-    history."""
-    own = records.of_machines([machine.key])
-    runs, stepping = len(own.ran), own.current[-1].record.host.cpu_stepping if own.current else ""
-    counts = [counted(len(own.current), "record"), f"{runs} of pipelines" if runs else ""]
-    last = max((entry.record.created for entry in own.current), default="")
-    counts += [f"the last at {minute(last)} UTC"] if last else []
-    counts += [f"processor of family, model and stepping {stepping}"] if stepping else []
-    names = {"results": results.NAME, "history": NAME}
-    pages = tuple(Link(f"{each} of {machine.tag}", f"{quote(folder)}/{name}") for each, name in names.items())
-    return Section(_named(machine), blocks(Text(", ".join(filter(None, counts)), links=pages), _lines(own, records)))
+    entries: Mapping[str, _Entry]
+    """By variant or mix one that could run."""
+    best: _Entry | None
+    """The winner of the final, else the best that is ok; None if nothing can be deployed."""
+    base: _Entry | None
+    """Eager, whether it is ok or not; None if it has no times."""
+    answer: Callable[[], Answer] = tuple
+    """Returns what to deploy, or how to decide it; nothing of a run."""
+    final: StoredComparison | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
-    """Result of a sweep of a subject, a run of a pipeline, or a comparison."""
+class _Step:
+    """An entry as one sweep measured it."""
 
-    created: str
-    key: object
-    """Equal for outcomes that may be compared with each other."""
-    title: str
-    best: Stored | StoredPipeline | None = None
-    name: str = "nothing is ok"
-    """Name of the best row or mix."""
-    figure: str = ""
-    said: Sequence[str] = ()
+    entry: _Entry
+    sweep: _Sweep
+    last: "_Step | None" = None
+    """The step before a milestone."""
 
+    @property
+    def gain(self) -> _Ratio | None:
+        """The ratio to eager of its own sweep; None for eager itself, and if its sweep has none."""
+        return _ratio(self.sweep, self.entry, self.sweep.base)
 
-def _lines(own: Records, records: Records) -> Listed | None:
-    """List the results of sweeps, runs and comparisons, with the best of the one before each, the newest first.
+    @property
+    def eager(self) -> str:
+        """Name of eager of its own sweep; "" if that has none."""
+        base = self.sweep.base
+        return "" if base is None else base.record.role if is_run(base) else name_of(base.record)
 
-    The first of a subject is told with what `records` have of its host on another processor, such as before a virtual
-    machine moved. If several subjects have one name, the whole title is given.
-    """
-    ids, keys = ({getattr(host, name) for host in own.hosts()} for name in ("id", "key"))
-    moved = _outcomes(records.of_machines({host.key for host in records.hosts() if host.id in ids} - keys))
-    elsewhere = [one for one in moved if one.best is not None and one.best.machine.id in ids]
-    found = _outcomes(own)
-    known = Counter(map(_short, {one.title for one in found}))
-    before: dict[object, _Outcome] = {}
-    lines = []
-    for one in sorted([*found, *elsewhere], key=lambda one: one.created):
-        said = [f"{one.name} {one.figure}".rstrip(), *one.said]
-        last = before.get(one.key) or before.get(_anywhere(one.key))
-        if last is not None and last.best is not None and one.best is not None:
-            name = "" if last.name == one.name else f"{last.name} "
-            said.append(f"was {name}{last.figure} {_changed(last.best, one.best)}".rstrip())
-        heading = _short(one.title) if known[_short(one.title)] == 1 else one.title
-        if one not in elsewhere:
-            lines.append(f"{minute(one.created)} {heading}: {', '.join(said)}")
-        before |= {one.key: one, _anywhere(one.key): one} if one.best is not None else {}
-    return listed(reversed(lines))
+    @property
+    def before(self) -> _Entry | None:
+        """The best before it as its own sweep measured it."""
+        return self.sweep.entries.get(_variant(self.last.entry)) if self.last is not None else None
+
+    @property
+    def changed(self) -> str:
+        """How code and libraries differ from those of the best before it."""
+        found = differences(self.last.entry.record, self.entry.record) if self.last is not None else ""
+        return found.removeprefix("measured ")
 
 
-def _anywhere(key: object) -> object:
-    """Return the key of an outcome without its machine."""
-    return (key[0], *key[2:]) if isinstance(key, tuple) else key
+class _Story(NamedTuple):
+    steps: Sequence[_Step]
+    """The baseline, if it has times, and the milestones; empty if nothing was ever ok."""
+    now: _Step | None
+    """The last step, as it was last measured together with eager if it was."""
+    tried: Mapping[str, _Step]
+    """The newest entry of each variant or mix that could run."""
+    answer: Callable[[], Answer]
+
+    @property
+    def subject(self) -> str:
+        record = next(iter(self.tried.values())).entry.record
+        batch = 1 if isinstance(record, PipelineRecord) else record.batch
+        return self.title.partition(" ")[0].rstrip(",") + (f", batch {batch}" if batch != 1 else "")
+
+    @property
+    def title(self) -> str:
+        return title(next(iter(self.tried.values())).entry.record, machine=False)
 
 
-def _outcomes(own: Records) -> list[_Outcome]:
-    found = [_of_sweep(rows, own.comparisons) for group in groups(own.current) for rows in by_sweep(group)]
-    found += [_of_run(entries) for entries in by_run(own.pipelines)]
-    found += [_of_sustained(entry) for entry in own.sustained]
-    apart = [entry.record for entry in own.comparisons if not entry.record.sweep]
-    return found + [_Outcome(one.created, None, title(one.a, machine=False), None, sentence(one)) for one in apart]
+def of_all(records: Records) -> Document:
+    """Return the page of all machines: one table of their subjects, then the machines with links to their pages."""
+    rows, machines, link = [], [], links.links_from("")
+    for machine in records.machines():
+        own, folder = records.of_machines([machine.key]), quote(links.folders_of(records)[machine.key])
+        pages = Link(machine.tag, f"{folder}/{NAME}"), Link(f"results of {machine.tag}", f"{folder}/{results.NAME}")
+        machines.append(Text(counted(len(own.current), "record"), machine.name, links=pages))
+        told = (story for story in _stories(own) if story.now is not None)
+        rows += [(Cell("", link=pages[0]), *_overview(story, link)) for story in told]
+    introduction = Text(_INTRODUCTION if machines else "No records yet.")
+    return Document("Optimization history", blocks(introduction, table(_HEADINGS, rows), listed(machines, "Machines")))
 
 
-def _short(title: str) -> str:
-    """Return the subject in a title."""
-    return title.partition(" ")[0].rstrip(",")
-
-
-def _changed(before: Stored | StoredPipeline, now: Stored | StoredPipeline) -> str:
-    """Describe how the machine, code or libraries of the earlier result differ; "" if they do not."""
-    if not same_machine(before.machine, now.machine):
-        processors = [(host.cpu, host.cpu_stepping, host.all_flags) for host in (before.record.host, now.record.host)]
-        return "on another processor" if processors[0] != processors[1] else "on a machine with other parts"
-    reason: str | None = ""
-    if is_run(before) and is_run(now):
-        reason = differences(before.record, now.record)
-    elif not is_run(before) and not is_run(now):
-        reason = stale_reasons((before, now))[0]
-    return (reason or "").removeprefix("measured ")
-
-
-def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> _Outcome:
-    """Return the outcome of a sweep: the winner of its final, else the best of the rows that are ok."""
-    first, kept = rows[0].record, newest(rows)
-    decided = decision(kept, _finals(rows, comparisons))
-    best, about = decided.winner or next(iter(decided.best), None), (first.created, subject_key(first))
-    if best is None:
-        targets = only_built(rows)
-        return _Outcome(
-            *about, title(first, machine=False), None, f"built for {targets}" if targets else "nothing is ok"
-        )
-    base, goal = stated_over(baselines(kept)), decided.objective.goal
-    gain = speedup(best.record, base) if base is not best.record and goal == "latency" else None
-    raced = gain_in(decided.final, best.record) if decided.final is not None and goal == "latency" else None
-    said = [] if gain is None or base is None else [f"{gain.ratio:.2f}x {name_of(base)}"]
-    said += ["no difference to it shown"] if gain is not None and not gain.shown else []
-    said = [f"{raced.ratio:.2f}x eager fp32 in the final"] if raced is not None else said
-    said += ["faster in a final"] if decided.winner is not None else []
-    figure = f"{COLUMNS['median_ms'].text(TableRow(best))} ms"
-    figure = figure if goal == "latency" else goal_text(best.record, goal)
-    return _Outcome(*about, title(first, machine=False), best, name_of(best.record), figure, said)
-
-
-def _of_run(entries: Sequence[StoredPipeline]) -> _Outcome:
-    """Return the outcome of a pipeline's run: its fastest mix that is ok."""
-    first = entries[0].record
-    about = first.created, subject_key(first), title(first, machine=False)
-    timed = [(row, made) for row in named(entries) if row.record.status == "ok" and (made := figures(row.record))]
-    if not timed:
-        return _Outcome(*about)
-    best, found = min(timed, key=lambda pair: pair[1].ms_a_frame)
-    figure = f"{milliseconds(found.ms_a_frame)} {pipelines.in_words_of(first, 'ms a frame (median)')}"
-    typed = {row.name: row.record.mix.variants for row, _ in timed if not row.record.role}
-    said = [f"{best.gain.ratio:.2f}x {typed.get(best.against, best.against)}"] if best.gain is not None else []
-    return _Outcome(*about, best.entry, best.record.mix.variants, figure, said)
-
-
-def _of_sustained(entry: StoredPipeline) -> _Outcome:
-    """Return the outcome of a sustained run: whether its mix held the rate."""
-    record = entry.record
-    subject = f"{title(record, machine=False)}, sustained"
-    return _Outcome(record.created, None, subject, None, record.mix.variants, deadline.verdict(entry))
-
-
-def _finals(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> list[StoredComparison]:
-    """Return the finals that the rows' own sweep made of their subject."""
-    first = rows[0].record
-    return [
-        entry
-        for entry in comparisons
-        if entry.record.sweep == first.sweep and subject_key(entry.record.a) == subject_key(first)
+def of_machine(records: Records, machine: Machine) -> Document:
+    """Return the page of one machine, for its folder: a story for each subject, then what belongs to none."""
+    own, link = records.of_machines([machine.key]), links.links_from(links.folders_of(records)[machine.key])
+    threads = {entry.record.threads for entry in own.current}
+    ceilings = {count: best_ceilings(own.current, own.ceilings, machine, count) for count in threads}
+    races = (entry for entry in own.comparisons if not entry.record.sweep)
+    sustained = (entry for entries in sustained_tables(own.sustained) for entry in entries)
+    others: list[tuple[str, str, StoredComparison | StoredPipeline]] = [
+        *((sentence(entry.record), title(entry.record.a, machine=False), entry) for entry in races),
+        *((rollout.verdict(entry.record), str(entry.record.mix), entry) for entry in newest_rollouts(own.rollouts)),
+        *((deadline.verdict(entry), str(entry.record.mix), entry) for entry in sustained),
     ]
-
-
-def _components(own: Records, cited: Cited) -> Iterator[Section]:
-    """Yield a section for each component and, in it, subject: sweeps, the newest first, then other comparisons."""
-    between = drift(own.current, own.current[0].machine) if own.current else USUAL
-    subjects: dict[tuple[str, str], tuple[list[Stored], list[StoredComparison]]] = {}
-    for entry in own.current:
-        subjects.setdefault(_key(entry.record), ([], []))[0].append(entry)
-    for compared in own.comparisons:
-        subjects.setdefault(_key(compared.record.a), ([], []))[1].append(compared)
-    for component, found in groupby(sorted(subjects), key=lambda key: key[0]):
-        yield Section(component, tuple(_subject(*subjects[key], own, between, cited) for key in found))
-
-
-def _key(record: Record) -> tuple[str, str]:
-    return record.variant.component, str(subject_key(record))
-
-
-def _subject(
-    rows: Sequence[Stored], compared: Sequence[StoredComparison], own: Records, between: float, cited: Cited
-) -> Section:
-    first = rows[0].record if rows else compared[0].record.a
-    ceilings = best_ceilings(own.current, own.ceilings, first.machine, first.threads)
-    config = ", ".join(f"{name} {value}" for name, value in first.config.items())
-    parameters = counted(first.parameters, "parameter", form=",")
-    apart = [entry for entry in compared if not entry.record.sweep]
-    return Section(
-        title(first, machine=False),
+    apart = listed(
+        Text(said, f"{minute(entry.record.created)} {name}", links=(_cited(entry, link),))
+        for said, name, entry in others
+    )
+    return Document(
+        f"Optimization history of {machine.name} ({machine.tag})",
         blocks(
-            Text(f"{parameters}, {first.flops / 1e9:.2f} GFLOP a call. {config}."),
-            *(_sweep(each, _finals(each, compared), ceilings, between, cited) for each in reversed(by_sweep(rows))),
-            listed((_compared(entry, cited) for entry in apart), "Comparisons"),
+            Text(_INTRODUCTION),
+            *(_section(story, own, link, ceilings) for story in _stories(own)),
+            section("Races, rollouts and sustained runs", [apart]),
+            section("Superseded", [listed(Text(reason, entry.id) for entry, reason in own.superseded)]),
         ),
     )
 
 
-def _compared(entry: StoredComparison, cited: Cited) -> Text:
-    made = entry.record
-    note = f" ({made.a.note})" if made.a.note else ""
-    return Text(f"{minute(made.created)} UTC: {sentence(made)}{note}", links=(cited(entry),))
+def _stories(own: Records) -> Iterator[_Story]:
+    """Yield the stories of a machine: of components in the order in which they are listed, then of pipelines."""
+    finals: dict[object, list[StoredComparison]] = {}
+    for entry in own.comparisons:
+        finals.setdefault((entry.record.sweep, subject_key(entry.record.a)), []).append(entry)
+    sweeps: dict[object, list[_Sweep]] = {}
+    for group in groups(sorted(own.current, key=order)):
+        key = subject_key(group[0].record)
+        sweeps[key] = [_of_sweep(rows, finals.get((rows[0].record.sweep, key), ())) for rows in by_sweep(group)]
+    for entries in by_run(own.pipelines):
+        sweeps.setdefault(subject_key(entries[0].record), []).append(_of_run(entries))
+    return (story for story in map(_story, sweeps.values()) if story.tried)
 
 
-def _sweep(
-    rows: Sequence[Stored],
-    finals: Sequence[StoredComparison],
-    ceilings: tuple[Ceiling, ...],
-    between: float,
-    cited: Cited,
-) -> Details:
-    """Return a sweep, folded: the verdict, a row for each record that could run here, and notes."""
-    first, kept = rows[0].record, newest(rows)
-    held = sweep.ordered(table_rows(rows, finals, ceilings, best_of=kept))
-    versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
-    stale = [(row.entry, row.stale) for row in held if row.stale is not None]
-    builds, selftests = overlapped_text(rows), (selftest_text(row.record) for row in held)
-    return Details(
-        origin(first.created, f"sweep {first.sweep}", first.commit, first.dirty),
-        blocks(
-            *(Text(note, "note") for note in sorted({entry.record.note for entry in rows if entry.record.note})),
-            *deployment(kept, finals, between),
-            *(Text(f"{sentence(entry.record)}.", "Final", links=(cited(entry),)) for entry in finals),
-            sweep.rows_table(held, _KEYS, cited),
-            built_table(kept, cited),
-            *sweep.cannot_run(rows),
-            listed(
-                [
-                    *policies(row.record for row in held),
-                    *sweep.reasons(row.entry for row in held),
-                    *filter(None, [builds]),
-                    *spread_lines(kept, rows),
-                    *selftests,
-                ]
-            ),
-            Text(versions, "versions", "faint"),
-            *sweep.stale_rows(stale, cited),
-        ),
+def _of_sweep(rows: Sequence[Stored], finals: Sequence[StoredComparison]) -> _Sweep:
+    kept = newest(rows)
+    decided = decision(kept, finals)
+    eager = [entry for entry in kept if entry.record.baseline and entry.record.latency is not None]
+    return _Sweep(
+        _able(kept),
+        decided.winner or next(iter(decided.best), None),
+        min(eager, key=lambda entry: entry.record.variant.dtype not in BASELINE_DTYPES, default=None),
+        lambda: deployment(kept, finals),
+        next((entry for entry in finals if entry.record is decided.final), None),
     )
+
+
+def _of_run(entries: Sequence[StoredPipeline]) -> _Sweep:
+    timed = [row.entry for row in named(entries) if row.figures is not None]
+    best = next((entry for entry in timed if entry.record.status == "ok"), None)
+    eager = next((entry for entry in timed if entry.record.role == "eager"), None)
+    return _Sweep(_able(entries), best, eager)
+
+
+def _able(entries: Iterable[_Entry]) -> dict[str, _Entry]:
+    return {_variant(entry): entry for entry in entries if entry.record.status not in NEVER_RUN}
+
+
+def _story(sweeps: Sequence[_Sweep]) -> _Story:
+    """Return the story of the sweeps of one subject, the oldest first."""
+    steps: list[_Step] = []
+    now, tried, names = None, dict[str, _Step](), set[str]()
+    for each in sweeps:
+        tried |= {variant: _Step(entry, each) for variant, entry in each.entries.items()}
+        is_less = each.entries.keys() < names
+        if not is_less and each.best is not None:
+            steps = steps or [_Step(each.base or each.best, each)]
+            step = _Step(each.best, each, steps[-1])
+            steps, now = ([*steps, step], step) if _is_milestone(step, steps[-1]) else (steps, now or steps[-1])
+        names = names if is_less else {*each.entries}
+        again = tried[_variant(steps[-1].entry)] if steps else None
+        if again is not None and again.entry.record.status == "ok" and again.gain and again.eager == steps[-1].eager:
+            now = again
+    return _Story(steps, now, tried, (now.sweep if now is not None else sweeps[-1]).answer)
+
+
+def _is_milestone(step: _Step, last: _Step) -> bool:
+    before, found, known = step.before, step.gain, last.gain
+    if before is step.entry and not step.changed:
+        return False
+    if before is not None and before is not step.entry and before.record.status != "unstable":
+        against = _ratio(step.sweep, step.entry, before)
+        return before.record.status != "ok" or (against is not None and against.faster)
+    if found is None or step.eager != last.eager:
+        return before is not None and before is step.sweep.base and last.sweep is step.sweep
+    least = 1.0 if last.entry is last.sweep.base else known.high if known is not None else inf
+    return found.faster and found.low > least
+
+
+def _ratio(own: _Sweep, entry: _Entry, other: _Entry | None) -> _Ratio | None:
+    """Return how many times as fast as another an entry of a sweep is: by the final if both ran in it, else by the
+    rows; in a run by the units in turns. None if it was not measured, or for an entry and itself."""
+    if other is None or other is entry:
+        return None
+    if is_run(entry) and is_run(other):
+        turns = gain(other.record, entry.record)
+        ends = (turns.interval if turns is not None else None) or (0.0, inf)
+        return _Ratio(turns.ratio, *ends, turns.word == "faster") if turns is not None else None
+    if own.final is not None:
+        sides = {str(side.variant): place for place, side in enumerate(own.final.record.sides) if side.status == "ok"}
+        if sides.keys() >= {_variant(entry), _variant(other)}:
+            raced = decide(own.final.record, sides[_variant(entry)], sides[_variant(other)])
+            return _Ratio(raced.ratio, raced.low, raced.high, raced.word == "faster")
+    if is_run(entry) or is_run(other) or not entry.record.status == other.record.status == "ok":
+        return None
+    found, a, b = speedup(entry.record, other.record), entry.record.latency, other.record.latency
+    if found is None or a is None or b is None:
+        return None
+    return _Ratio(found.ratio, b.low_ms / a.high_ms, b.high_ms / a.low_ms, found.shown and found.ratio > 1)
+
+
+def _variant(entry: _Entry) -> str:
+    return str(entry.record.mix if is_run(entry) else entry.record.variant)
+
+
+def _name(entry: _Entry) -> str:
+    return entry.record.mix.variants if is_run(entry) else name_of(entry.record)
+
+
+def _cited(entry: _Entry | StoredComparison, link: links.Link) -> Link:
+    return Link(links.anchor(entry), link(entry))
+
+
+def _facts(entry: _Entry, keys: Sequence[str]) -> dict[str, str]:
+    """Return an entry's figures by the headings of their columns."""
+    row = MixRow(entry, "") if is_run(entry) else TableRow(entry, objective=entry.record.objective)
+    held = _OF_MIXES if is_run(entry) else COLUMNS
+    texts = {held[key].heading: held[key].text(row) for key in keys if key in held}
+    return {heading: text for heading, text in texts.items() if text}
+
+
+def _ms(entry: _Entry | None) -> str:
+    texts = _facts(entry, ("latency", "ms_a_frame")) if entry is not None else {}
+    return next(iter(texts.values()), "").partition(" ")[0]
+
+
+def _overview(story: _Story, link: links.Link) -> tuple[Cell | str, ...]:
+    """Return a subject's cells: eager's time, the best now, its time and ratio, since when, and its record."""
+    assert story.now is not None
+    entry, found, since = story.now.entry, story.now.gain, story.steps[-1].entry.record.created[:10]
+    slots = [f"{slot.backend} {slot.dtype}" for slot in entry.record.mix.slots] if is_run(entry) else [_name(entry)]
+    times = f"{found.ratio:.2f}x" if found is not None else ""
+    best = shorten(", ".join(dict.fromkeys(slots)), _BEST)
+    eager = f"{_ms(story.now.sweep.base)}{story.now.eager.removeprefix('eager').removesuffix(' fp32')}"
+    return shorten(story.subject, _SUBJECT), eager, best, _ms(entry), times, since, Cell("", link=_cited(entry, link))
+
+
+def _section(story: _Story, own: Records, link: links.Link, ceilings: Mapping[int, tuple[Ceiling, ...]]) -> Section:
+    """Return a story: what to deploy, the steps to it, what did not help, and what could come next."""
+    now, helped = story.now, {_variant(step.entry) for step in story.steps}
+    last = story.steps[-1] if story.steps else None
+    tried = [replace(step, last=last) for variant, step in story.tried.items() if variant not in helped]
+    tried.sort(key=lambda step: (step.entry.record.status != "ok", float(_ms(step.entry) or inf), _name(step.entry)))
+    no_better = listed((_item(step, _BRIEF, link) for step in tried), "What did not help, the newest figures of each")
+    parts: list[Block | None] = [Text(story.title.removeprefix(story.subject).strip(" ,")), *story.answer(), no_better]
+    if now is not None:
+        steps = tuple(_item(step, _FACTS, link) for step in story.steps)
+        again = [_item(now, _BRIEF, link)] if now.entry is not story.steps[-1].entry else []
+        parts[-1:-1] = Listed(steps, "How it got there", ordered=True), listed(again, "Measured last")
+        parts.append(_next(now.entry, own, ceilings))
+    return Section(story.subject, blocks(*parts))
+
+
+def _next(entry: _Entry, own: Records, ceilings: Mapping[int, tuple[Ceiling, ...]]) -> Block | None:
+    """Return what could come next: the advice of a profile, or how far a row is from its floor."""
+    if is_run(entry):
+        facts = evidence_of(entry, own)
+        return advice_list(advise(facts)[:_ADVICE], facts.unit) if facts is not None else None
+    bound = floor(entry.record, ceilings[entry.record.threads])
+    reached = share(entry.record, ceilings[entry.record.threads])
+    if bound is None or reached is None:
+        return None
+    left = f"at most {1 / reached:.1f}x is left in this dtype" if reached <= 1 else "the ceilings are too low"
+    return Text(
+        f"It reaches {reached:.0%} of its floor, {bound.ms:.3g} ms by {bound.bound}: {left}.", "What could come next"
+    )
+
+
+def _item(step: _Step, keys: Sequence[str], link: links.Link) -> Text:
+    """Return an entry's ratios and figures, why it failed, and of a milestone what else changed, as an item."""
+    record, base, final = step.entry.record, step.sweep.base, step.sweep.final
+    is_milestone = keys is _FACTS and step.last is not None
+    said = (
+        [] if record.status == "ok" else [shorten(f"{record.status}: {record.measurement.reason}", _REASON).strip(": ")]
+    )
+    ratios = {"the best then": _ratio(step.sweep, step.entry, step.before)} if step.before is not base else {}
+    for name, found in ({step.eager: step.gain} | ratios).items():
+        said += [f"{found or '-'} {name}"] if found is not None or (is_milestone and name) else []
+    facts = ", ".join(f"{heading} {text}" for heading, text in _facts(step.entry, keys).items())
+    said.append(pipelines.in_words_of(step.entry.record, facts) if is_run(step.entry) else facts)
+    said += [f"changed: {step.changed}"] if is_milestone and step.changed else []
+    said.append(f"note: {record.note}" if record.note else "")
+    raced = [final] if final is not None and step.entry is step.sweep.best else []
+    cited = tuple(_cited(each, link) for each in (step.entry, *raced))
+    return Text("; ".join(filter(None, said)), f"{minute(record.created)} {_name(step.entry)}", links=cited)

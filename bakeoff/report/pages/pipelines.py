@@ -6,23 +6,23 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import groupby
+from itertools import chain
 from typing import Any, Final
 
 from bakeoff.models.words import counted
 from bakeoff.record.account import AccountLine, account_lines
-from bakeoff.record.comparable import ON_ANOTHER_HOST, subject_key
+from bakeoff.record.comparable import ON_ANOTHER_HOST
 from bakeoff.record.forecast import explained, forecast_error, forecast_of
-from bakeoff.record.frames import FrameFigures
+from bakeoff.record.frames import FROM_OPENING, FrameFigures, scopes
 from bakeoff.record.pipeline import Forecast, PipelineRecord
 from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, PairRatio, turned
 from bakeoff.report import document, links
 from bakeoff.report.columns import COLUMNS, Column
-from bakeoff.report.document import Cell, Details, Document, Figures, Heading, Section, Table, Text, blocks, listed
+from bakeoff.report.document import Cell, Document, Figures, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.pipeline import drawings
-from bakeoff.report.format import MIB, milliseconds, minute, origin, size_text
+from bakeoff.report.format import MIB, milliseconds, minute, size_text
 from bakeoff.report.groups import title
 from bakeoff.report.notes import selftest_text, sentences
 from bakeoff.report.pages.sweep import cell, heading, tone_of
@@ -36,6 +36,7 @@ from bakeoff.trace.table import profile_table
 
 _OUTPUTS: Final = 3
 """Largest number of outputs of the loop's check that are listed."""
+_UNITS: Final = {"ms": "", "%": "", "frames/s": "of the line and all above it; what stands below is left out"}
 _FRAMES: Final = re.compile(r"(video )?frame")
 
 
@@ -47,25 +48,6 @@ def sections(runs: Iterable[StoredPipeline], cited: links.Cited | None = None, f
 def of_runs(runs: Iterable[StoredPipeline]) -> Document:
     """Return the page of all mixes of each run, as `bakeoff pipeline` prints it at its end."""
     return Document("", tuple(_section(title(entries[0].record), named(entries)) for entries in by_run(runs)))
-
-
-def every_run(runs: Iterable[StoredPipeline], cited: links.Cited) -> Section | None:
-    """Return the history's section on runs: by subject, the newest run first, folded; None without runs."""
-    ordered = sorted(runs, key=lambda entry: (entry.record.mix.pipeline, str(subject_key(entry.record))))
-    made = []
-    for _, of_subject in groupby(ordered, key=lambda entry: subject_key(entry.record)):
-        found = by_run(sorted(of_subject, key=lambda entry: (entry.record.created, entry.id)))
-        folded = (_run(entries, cited) for entries in reversed(found))
-        made.append(Section(title(found[-1][0].record, machine=False), tuple(folded)))
-    return Section("Pipelines", tuple(made)) if made else None
-
-
-def _run(entries: Sequence[StoredPipeline], cited: links.Cited) -> Details:
-    first = entries[0].record
-    notes = [Text(note, "note") for note in sorted({entry.record.note for entry in entries if entry.record.note})]
-    versions = Text(", ".join(f"{name} {version}" for name, version in first.versions.items()), "versions", "faint")
-    heading = origin(first.created, f"run {first.run}", first.commit, first.dirty)
-    return Details(heading, (*notes, *_section("", named(entries), cited=cited).blocks, versions))
 
 
 def as_rows(runs: Iterable[StoredPipeline]) -> list[dict[str, Any]]:
@@ -135,8 +117,8 @@ def held_against(row: MixRow) -> str:
 
 def mixes_table(rows: Sequence[MixRow], cited: links.Cited | None = None) -> Table | None:
     """Return a table with a row for each mix; None without rows."""
-    made = [[cell(column, row, cited) for column in _COLUMNS] for row in rows]
-    headings = map(heading, _COLUMNS if rows else ())
+    made = [[cell(column, row, cited) for column in MIX_COLUMNS] for row in rows]
+    headings = map(heading, MIX_COLUMNS if rows else ())
     return document.table([replace(each, text=in_words_of(rows[0].record, each.text)) for each in headings], made)
 
 
@@ -167,7 +149,7 @@ def _speedup(gain: PairRatio) -> str:
     return f"{gain.ratio:.2f}x [{gain.interval[0]:.2f}, {gain.interval[1]:.2f}]{end}"
 
 
-_COLUMNS: Final = (
+MIX_COLUMNS: Final = (
     Column("name", "mix", "", lambda row: row.name, numeric=False),
     COLUMNS["status"],
     Column(
@@ -259,29 +241,35 @@ def _names(rows: Sequence[MixRow]) -> Iterator[Text]:
 
 
 def phases_table(rows: Sequence[MixRow]) -> Table | None:
-    """Return a table of each mix's milliseconds per unit and share, 100.0 % in all, by phase; None without units."""
+    """Return a table of each mix's milliseconds per unit and share, 100.0 % in all, and frames a second by phase; None
+    without units."""
     found = {row.name: own for row in rows if (own := {line.name: line for line in account_lines(row.record)})}
-    headings = [Heading("phase"), Heading("calls a unit", "", True, 2 * len(rows))]
+    rates = {row.name: scopes(row.record) for row in rows}
+    headings = [Heading("phase"), Heading("calls a unit", "", True, 3 * len(rows))]
     for place, name in enumerate(found):
-        units = f"{name} ms".strip(), f"{name} %".strip()
-        headings += [Heading(units[0], "", True, place), Heading(units[1], "", True, len(rows) + place)]
-    made = []
+        for way, (unit, explanation) in enumerate(_UNITS.items()):
+            headings.append(Heading(f"{name} {unit}".strip(), explanation * (not place), True, way * len(rows) + place))
+    made: list[list[Cell]] = []
     for name in dict.fromkeys(name for own in found.values() for name in own):
         held = [[own[name]] if name in own else [] for own in found.values()]
         calls = next((line.unit_calls for each in held for line in each if line.unit_calls is not None), None)
-        made.append([Cell(name, name), _number(calls, str), *(cell for each in held for cell in _time(each))])
+        cells = (_time(each, rates[mix].get(name)) for mix, each in zip(found, held, strict=True))
+        made.append([Cell(name, name), _number(calls, str), *chain(*cells)])
     if not made:
         return None
-    made.append([Cell("sum"), Cell(""), *(cell for own in found.values() for cell in _time([*own.values()]))])
+    made.append([Cell("sum"), Cell(""), *chain(*(_time([*own.values()]) for own in found.values()))])
+    first = [_time([], rates[mix].get(FROM_OPENING)) for mix in found]
+    made += [[Cell(FROM_OPENING), Cell(""), *chain(*first)]] if any(cells[2].text for cells in first) else []
     return document.table(headings, made, f"Phases of a steady {rows[0].record.unit}, mean")
 
 
-def _time(rows: Sequence[AccountLine]) -> tuple[Cell, Cell]:
-    """Return cells with the milliseconds per unit and the share of these lines together; empty cells without lines."""
+def _time(rows: Sequence[AccountLine], fps: float | None = None) -> tuple[Cell, Cell, Cell]:
+    """Return cells with the milliseconds per unit and the share of these lines together, empty without lines, and with
+    frames a second."""
     if not rows:
-        return Cell(""), Cell("")
+        return Cell(""), Cell(""), _number(fps, rate)
     share = sum(line.thousandths for line in rows) / 10
-    return _number(sum(line.ms for line in rows), "{:.3f}".format), _number(share, "{:.1f}".format)
+    return _number(sum(line.ms for line in rows), "{:.3f}".format), _number(share, "{:.1f}".format), _number(fps, rate)
 
 
 def _line(line: AccountLine) -> dict[str, object]:

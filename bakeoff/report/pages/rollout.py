@@ -12,7 +12,6 @@ from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document
 from bakeoff.report.document import Cell, Document, Figures, Heading, Section, Text, blocks, listed
 from bakeoff.report.figures.rollout import figure
-from bakeoff.report.format import minute
 from bakeoff.report.groups import title
 from bakeoff.report.links import Cited
 from bakeoff.report.pages.sweep import tone_of
@@ -52,16 +51,6 @@ def sections(runs: Iterable[StoredPipeline], cited: Cited | None = None, full: b
 def document_of(stored: StoredPipeline) -> Document:
     """Return the page of `bakeoff show` for one rollout."""
     return Document(str(stored.record.mix), (*_mix(stored, None, True), *_legend([stored])))
-
-
-def every_run(runs: Sequence[StoredPipeline], cited: Cited) -> Section | None:
-    """Return the history's section on rollouts, the newest first; None without rollouts."""
-    made = listed(
-        replace(text, label=f"{minute(entry.record.created)} {text.label}")
-        for entry in reversed(runs)
-        for text in [_verdict(entry, cited)]
-    )
-    return Section("Rollouts", (made,)) if made is not None else None
 
 
 def verdict(record: PipelineRecord) -> str:

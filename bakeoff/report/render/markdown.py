@@ -1,6 +1,7 @@
 """Renders documents as markdown: GitHub's tables, and reference links at the end, so that rows stay short."""
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from urllib.parse import unquote
@@ -25,17 +26,31 @@ from bakeoff.report.document import (
     legend,
 )
 
+_MARK = re.compile(r"(\n *\d*)(?=[-+*#>=.)]+(?: |\n|$))")
+"""Where a further line of a text would begin a list, a heading or a quotation."""
 
-def render(document: Document, level: int = 1, inline: bool = False) -> str:
+
+def render(document: Document, level: int = 1, inline: bool = False, width: int = 0) -> str:
     """Return the document as markdown: its title, if any, as a heading of `level`, and sections one level below.
 
     Explanations of the tables' columns come last. With `inline`, addresses stand in the text instead of at the end.
+    With a `width`, texts are wrapped into lines of as many characters.
     """
     made, explained = _Page(inline), legend(headings_of(document.blocks))
     parts = [f"{'#' * level} {escape(document.title)}"] if document.title else []
     parts += made.blocks(document.blocks, level + 1)
     parts += made.blocks([Section(explained.title, (replace(explained, title=""),))] if explained else [], level + 1)
-    return "\n\n".join([*parts, *made.definitions()]) + "\n"
+    text = "\n\n".join([*parts, *made.definitions()]) + "\n"
+    return "\n".join(_wrapped(line, width) for line in text.split("\n")) if width else text
+
+
+def _wrapped(line: str, width: int) -> str:
+    """Wrap a line of text; rows of tables, code, headings and addresses stay whole."""
+    if not line or line[0] in "|`#[":
+        return line
+    indent = "   " if line.startswith("1. ") else "  " * line.startswith("- ")
+    text = textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return _MARK.sub(r"\1\\", text)
 
 
 class _Page:

@@ -10,7 +10,7 @@ from pipeline_records import BEST, measured, pipeline_record, promise, run_of_tw
 from bakeoff.record.account import account_lines, shares, steady
 from bakeoff.record.codec import decode, encode
 from bakeoff.record.forecast import BETWEEN, DOCUMENTED_SPREAD, explained, forecast_error, shown_spread
-from bakeoff.record.frames import before_after, figures, nearest_rank
+from bakeoff.record.frames import FROM_OPENING, before_after, figures, nearest_rank, scopes
 from bakeoff.record.pipeline import PipelineRecord, UnitKind, Units
 from bakeoff.record.store import StoredPipeline, load_all
 
@@ -19,6 +19,16 @@ RUNS = Path(__file__).parents[3] / "runs" / "published"
 
 def of_units(made: Units, **changes: object) -> PipelineRecord:
     return pipeline_record(made=replace(measured(), units=made), **changes)
+
+
+def test_frames_a_second_by_what_is_counted() -> None:
+    times = {"denoise": 40.0, "decode": 10.0, "glue": 30.0}
+    made = units([times] * 6, ["opening", "filling", *["steady"] * 4])
+    record = pipeline_record(made=replace(measured(), units=made, opened_ns=(520_000_000,)))
+    found = {name: round(fps, 6) for name, fps in scopes(record).items() if name in (*times, FROM_OPENING)}
+    assert found == {"denoise": 25.0, "decode": 20.0, "glue": 12.5, FROM_OPENING: 6.0}
+    assert FROM_OPENING not in scopes(replace(record, measurement=replace(record.measurement, opened_ns=())))
+    assert scopes(replace(record, frame_rate=0.0)) == {}, "a call makes no frames"
 
 
 class TestRates:

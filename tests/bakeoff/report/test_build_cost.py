@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from comparisons import final
-from few_records import history_text, stored
+from few_records import stored
 from pages import html_text, results_text, tables_text
 from pipeline_records import EAGER, measured, pipeline_record, programs
 from records import measurement, record
@@ -54,7 +54,6 @@ def test_every_page_explains_cpu_where_a_row_has_it_and_only_there() -> None:
         for page in (
             tables_text(rows),
             results_text(records, rows[0].machine),
-            history_text(records),
             results_text(records),
             html_text(records),
         ):

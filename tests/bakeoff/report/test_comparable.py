@@ -168,7 +168,7 @@ class TestTables:
         assert told == ["1.00x", "2.00x", "", "1.00x", "1.25x"]
         assert decision(rows, [StoredComparison("final", final(rows[1].record, rows[0].record))]).final is None
 
-    def test_the_history_says_that_a_host_got_another_processor(self) -> None:
+    def test_another_processor_in_one_host_is_another_story(self) -> None:
         hosts = [replace(HOST, cpu_stepping=stepping) for stepping in ("25 17 1", "26 2 1")]
         machines = [Machine("one id", machine_class(host, "cpu"), "Test CPU, 4 cores") for host in hosts]
         rows = [
@@ -176,10 +176,8 @@ class TestTables:
             for minute, (ms, machine, host) in enumerate(zip((53.4, 26.0), machines, hosts, strict=True))
         ]
         text = history_text(Records(stored(*rows), (), ()))
-        assert text.count("was 53.40 ms on another processor") == 1
-        assert "measuring code" not in text
-        elsewhere = replace(rows[1], machine=replace(machines[1], id="another id"))
-        assert "was 53" not in history_text(Records(stored(rows[0], elsewhere), (), ()))
+        assert "26.00" in text
+        assert "53.4" not in text
 
     def test_a_row_is_divided_by_eager_of_its_own_sweep_alone(self) -> None:
         """Eager of a sweep was unstable and was measured again in a later sweep, as that of `wm` once was."""
@@ -287,7 +285,7 @@ def _ratios(records: Records) -> tuple[set[float], set[float]]:
 def test_no_page_has_a_ratio_across(folder: Path, page: str) -> None:
     records = load_all(folder)
     assert (len(records.current), records.problems) == (14, ())
-    text = PAGES[page](records).replace(f"{USUAL}x", "")
+    text = re.sub(r"at most [0-9.]+x is left", "", PAGES[page](records).replace(f"{USUAL}x", ""))
     found = {round(float(each), 2) for each in re.findall(r"([0-9]+\.[0-9]+)x", text)}
     found |= {round(float(each), 2) for each in re.findall(r'"vs_eager(?:_fp32)?":([0-9.]+)', text)}
     allowed, forbidden = _ratios(records)
@@ -304,9 +302,7 @@ def test_no_table_has_floors_of_two_sets(folder: Path, page: str) -> None:
     if page == "json":
         assert {round(row["floor"]["ms"], 6) for row in json.loads(text)} == {7.0}
         return
-    for part in text.split("\n#### ") if page == "history" else [text]:
-        assert len(set(re.findall(r"\b(7|11) t\b", part))) <= 1
-    assert re.search(r"\b7 t\b", text)
+    assert set(re.findall(r"\b(7|11) (?:t\b|ms by traffic)", text)) == {"7"}
 
 
 @pytest.mark.parametrize("page", ["table", "json", "history", "results", "whole", "html"])

@@ -164,7 +164,7 @@ def test_results_and_history_have_sustained_runs_and_tables_of_mixes_do_not(tmp_
     assert text.count("sustained for ") == 2
     told = markdown.render(history.of_machine(records, machine))
     assert "holds 24 fps for 800." in told
-    assert "Sustained runs" in told
+    assert "sustained runs" in told
     assert len(Records.of_machines(records, [machine.key]).sustained) == 2
 
 

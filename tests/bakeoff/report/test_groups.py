@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 from answers import as_text
-from few_records import PAGES, TEN, at, history_text, ms, rows_by_link, stored, texts
+from few_records import PAGES, TEN, at, ms, stored, texts
 from pages import tables_text
 from records import record
 
 from bakeoff.machine.identity import Machine
 from bakeoff.record.comparable import subject_key
-from bakeoff.record.store import Records, load_all
+from bakeoff.record.store import load_all
 from bakeoff.report.columns import COLUMNS
 from bakeoff.report.groups import baselines, groups, newest, speedup
 from bakeoff.report.notes import spread_lines
@@ -87,9 +87,6 @@ class TestSeveralBuilds:
         (line,) = spread_lines(newest(every), every)
         assert "inductor fp32 in 2 builds: medians 5.950 to 9.950 ms, 50.3% apart" in line
         assert line in tables_text(newest(every), (), every).splitlines()
-        page = history_text(Records(every, (), ()))
-        assert f"- {line}\n" in page
-        assert len(rows_by_link(page)) == len(every), "a line for every build"
 
     def test_processes_of_one_build_have_a_spread(self) -> None:
         every = stored(*(entry for entry in self.BUILDS if entry.build_number == 1))

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 from comparisons import final
-from few_records import THREE, at, block, folder_in, ms, rows_by_link, stored, whole_tables
+from few_records import THREE, at, block, folder_in, ms, stored, whole_tables
 from records import HOST, machine_of_host
 
 from bakeoff.record.objective import parse_objective
@@ -22,43 +22,132 @@ def page_of(records: Records) -> str:
     return render(history.of_machine(records, records.machines()[0]))
 
 
-class TestLines:
-    def lines(self, *made: Record, comparisons: tuple[StoredComparison, ...] = ()) -> list[str]:
-        """Those of all machines, the newest first."""
-        page = render(history.of_all(Records(stored(*made), (), (), comparisons)))
-        return [line for line in page.splitlines() if line.startswith("- 2026")]
+class TestStories:
+    """Eager takes 10.95 ms with [10.5, 11.4], and each other row as much more than its first sample."""
 
-    def test_the_best_row_of_each_sweep_beside_that_of_the_one_before(self) -> None:
-        old = [at(1, "eager", ms(10.0), sweep="a"), at(2, "inductor", ms(8.0), sweep="a")]
-        new = [at(3, "eager", ms(10.0), sweep="b"), at(4, "aoti", ms(4.0), sweep="b")]
-        new += [at(5, "onnxruntime", ms(1.0), "parity_failed", "wrong", sweep="b")]
-        assert self.lines(*old, *new, at(6, "eager", status="crashed", sweep="c")) == [
-            "- 2026-01-02 03:04 toy:tiny.world: nothing is ok",
-            "- 2026-01-02 03:04 toy:tiny.world: aoti fp32 4.950 ms, 2.21x eager fp32, was inductor fp32 8.950 ms",
-            "- 2026-01-02 03:04 toy:tiny.world: inductor fp32 8.950 ms, 1.22x eager fp32",
-        ]
+    def steps(self, *made: Record, comparisons: tuple[StoredComparison, ...] = ()) -> list[str]:
+        """The steps of the only story, as on the page."""
+        page = page_of(Records(stored(*made), (), (), comparisons))
+        return re.findall(r"^1\. (.*)$", page, re.MULTILINE)
 
-    def test_what_else_changed_is_said(self) -> None:
-        versions = {"bakeoff": "0.1.0", "torch": "2.12.0"}
-        made = [at(1, "eager", ms(10.0), sweep="a", versions=versions), at(2, "eager", ms(8.0), sweep="b")]
-        (line, _) = self.lines(*made)
-        was = "was 10.95 ms with another version of torch (2.12.0, not 2.13.0)"
-        assert line.endswith(f": eager fp32 8.950 ms, {was}")
+    def names(self, *made: Record, comparisons: tuple[StoredComparison, ...] = ()) -> list[str]:
+        found = (re.match(r"\*\*\S+ \S+ (.*?)\*\*: ", step) for step in self.steps(*made, comparisons=comparisons))
+        return [each[1] for each in found if each is not None]
 
-    def test_a_final_decides_which_is_best(self) -> None:
-        made = [at(1, "eager", ms(10.0), sweep="a"), at(2, "inductor", ms(9.9), sweep="a")]
-        slower = replace(final(replace(made[1], measurement=at(1, "eager", ms(30.0)).measurement), made[0]), sweep="a")
-        (line,) = self.lines(*made, comparisons=(StoredComparison("final", slower),))
-        assert line.endswith(": eager fp32 10.95 ms, faster in a final")
+    def sweep(self, second: int, **rows: float) -> list[Record]:
+        """A sweep of these backends, in its own minute."""
+        named = rows.items()
+        return [at(second + place, name, ms(first), sweep=f"s{second}") for place, (name, first) in enumerate(named)]
+
+    def test_the_baseline_then_what_was_faster_than_the_best_before_in_the_same_sweep(self) -> None:
+        first, second = self.sweep(1, eager=10.0, inductor=6.0), self.sweep(5, eager=11.0, inductor=6.5, aoti=3.0)
+        eager, inductor, aoti = self.steps(*first, *second)
+        assert eager.startswith(
+            "**2026-01-02 03:04 eager fp32**: median ms [95 %] 10.95 [10.50, 11.40], mean ms 10.95, "
+        )
+        assert inductor.startswith("**2026-01-02 03:04 inductor fp32**: 1.58x [1.42, 1.75] eager fp32; median ms ")
+        assert aoti.startswith(
+            "**2026-01-02 03:04 aoti fp32**: 3.03x [2.61, 3.54] eager fp32; 1.89x [1.59, 2.26] the best then; median "
+        )
+        assert "error 1.0e-06" in aoti
+        assert [step[step.rindex("[") :] for step in (eager, inductor, aoti)] == ["[id-0]", "[id-1]", "[id-4]"]
+
+    def test_a_faster_row_whose_interval_overlaps_is_no_milestone(self) -> None:
+        made = [*self.sweep(1, eager=10.0, inductor=6.0), *self.sweep(5, eager=10.0, inductor=6.0, aoti=5.5)]
+        assert self.names(*made) == ["eager fp32", "inductor fp32"]
+
+    def test_a_sweep_of_fewer_variants_is_no_milestone(self) -> None:
+        """As one of eager alone once stood there as if the model had become slower."""
+        made = [*self.sweep(1, eager=10.0, inductor=6.0), at(3, "eager", ms(5.0), dtype="bf16", sweep="s1")]
+        later = [at(6, "eager", ms(10.0), sweep="s6"), at(7, "eager", ms(2.0), dtype="bf16", sweep="s6")]
+        assert self.names(*made) == ["eager fp32", "eager bf16"]
+        faster = [at(2, "inductor", ms(4.0), sweep="s1"), *made[::2]]
+        assert self.names(*faster, *later) == ["eager fp32", "inductor fp32"]
+        assert self.names(*faster, *later, *self.sweep(10, openvino=1.0, eager=10.0)) == [
+            "eager fp32", "inductor fp32", "openvino fp32",
+        ]  # fmt: skip
+
+    def test_without_the_best_before_what_counts_is_eager_of_the_own_sweep(self) -> None:
+        first = self.sweep(1, eager=10.0, inductor=6.0)
+        slower, faster = self.sweep(5, eager=20.0, aoti=11.0), self.sweep(8, eager=20.0, openvino=5.0)
+        assert self.names(*first, *slower) == ["eager fp32", "inductor fp32"], "1.75x [1.65, 1.87] is not above 1.75x"
+        *_, last = self.steps(*first, *slower, *faster)
+        assert last.startswith("**2026-01-02 03:04 openvino fp32**: 3.52x [3.20, 3.89] eager fp32; - the best then; ")
+
+    def test_other_libraries_are_a_milestone_if_the_row_gained_against_eager(self) -> None:
+        first = self.sweep(1, eager=10.0, inductor=6.0)
+        for factor, names in ((6.0, 2), (2.0, 3)):
+            later = [
+                replace(row, versions={"bakeoff": "0.1.0", "torch": "2.14.0"})
+                for row in self.sweep(5, eager=10.0, inductor=factor)
+            ]
+            steps = self.steps(*first, *later)
+            assert len(steps) == names
+        assert "; - the best then; " in steps[2]
+        assert steps[2].startswith("**2026-01-02 03:04 inductor fp32**: 3.71x [3.09, 4.56] eager fp32; ")
+        assert "; changed: with another version of torch (2.13.0, not 2.14.0) [" in steps[2]
+        assert len(self.steps(*first, *self.sweep(5, eager=10.0, inductor=2.0))) == 2, "nothing but the time is other"
+
+    def test_a_best_that_fails_gives_way_to_the_next(self) -> None:
+        first, second = (
+            self.sweep(1, eager=10.0, inductor=6.0, aoti=7.5),
+            self.sweep(5, eager=10.0, inductor=6, aoti=7.5),
+        )
+        failed = replace(second[1], measurement=at(1, "x", status="crashed", reason="signal 11").measurement)
+        unstable = replace(second[1], measurement=replace(second[1].measurement, status="unstable"))
+        assert self.names(*first, second[0], failed, second[2]) == ["eager fp32", "inductor fp32", "aoti fp32"]
+        assert self.names(*first, second[0], unstable, second[2]) == ["eager fp32", "inductor fp32"]
+
+    def test_a_final_decides_and_is_cited(self) -> None:
+        eager, inductor, aoti = made = self.sweep(1, eager=10.0, inductor=6.0, aoti=6.2)
+        race = replace(
+            final(replace(aoti, measurement=self.sweep(1, aoti=2.0)[0].measurement), inductor, eager), sweep="s1"
+        )
+        (_, best) = self.steps(*made, comparisons=(StoredComparison("f_1na1", race),))
+        assert best.startswith("**2026-01-02 03:04 aoti fp32**: 3.71x [3.71, 3.71] eager fp32; median ms [95 %] 7.150 ")
+        assert best.endswith(" [id-2] [1na1]")
+        other = replace(race, sweep="another")
+        assert self.names(*made, comparisons=(StoredComparison("f_1na1", other),)) == ["eager fp32", "inductor fp32"]
+
+    def test_what_did_not_help_has_its_newest_figures_or_why_it_failed(self) -> None:
+        made = [*self.sweep(1, eager=10.0, inductor=6.0, aoti=9.0), *self.sweep(5, eager=10.0, inductor=6.0, aoti=8.0)]
+        made += [at(9, "onnxruntime", status="crashed", reason="signal 11", sweep="s5")]
+        made += [at(10, "openvino", status="unavailable", reason="no openvino", sweep="s5")]
+        page = page_of(Records(stored(*made), (), ()))
+        (tried,) = re.findall(r"What did not help.*:\n\n((?:- .*\n)+)", page)
+        aoti, failed = tried.splitlines()
+        assert aoti.startswith(
+            "- **2026-01-02 03:04 aoti fp32**: 1.22x [1.12, 1.34] eager fp32; 0.78x [0.69, 0.87] the best then; median "
+        )
+        assert aoti.endswith(" [id-5]")
+        assert failed == "- **2026-01-02 03:04 onnxruntime fp32**: crashed: signal 11 [id-6]"
+
+    def test_the_best_is_shown_as_it_was_measured_last(self) -> None:
+        made = [*self.sweep(1, eager=10.0, inductor=6.0), *self.sweep(5, eager=10.0, inductor=5.5)]
+        records = Records(stored(*made), (), ())
+        page = page_of(records)
+        assert "\nMeasured last:\n\n- **2026-01-02 03:04 inductor fp32**: 1.70x " in page
+        (row,) = (
+            line for line in render(history.of_all(Records(stored(*made), (), ()))).splitlines() if "toy:" in line
+        )
+        assert [cell.strip() for cell in row.split("|")][2:-1] == [
+            "toy:tiny.world", "10.95", "inductor fp32", "6.450", "1.70x", "2026-01-02", "[id-3]",
+        ]  # fmt: skip
+
+    def test_a_subject_that_was_never_ok_says_so(self) -> None:
+        page = page_of(Records(stored(at(1, "eager", status="crashed", reason="signal 11")), (), ()))
+        assert "Deploy nothing from this table: no row can be ranked." in page
+        assert "**2026-01-02 03:04 eager fp32**: crashed: signal 11 [id-0]" in page
 
     def test_a_sweep_for_throughput_has_its_rate(self) -> None:
-        (line,) = self.lines(at(1, "eager", ms(10.0), objective=parse_objective("throughput")))
-        assert line.endswith(": eager fp32 91.32 [87.72, 95.24] items/s")
+        (step,) = self.steps(at(1, "eager", ms(10.0), objective=parse_objective("throughput")))
+        assert "items/s [95 %] 91.32 [87.72, 95.24]" in step
 
-    def test_subjects_of_one_name_have_their_whole_titles(self) -> None:
-        lines = self.lines(at(1, "eager", ms(10.0), batch=2), at(2, "eager", ms(8.0)))
-        assert ["batch 1" in line for line in lines] == [True, False]
-        assert not any("was" in line for line in lines)
+    def test_subjects_of_one_name_are_told_apart(self) -> None:
+        records = Records(stored(at(1, "eager", ms(10.0), batch=2), at(2, "eager", ms(8.0))), (), ())
+        lines = [line.split("|") for line in render(history.of_all(records)).splitlines() if "eager fp32" in line]
+        assert [cells[2].strip() for cells in lines] == ["toy:tiny.world…batch 2", "toy:tiny.world"]
+        assert re.findall("^## (.*)", page_of(records), re.MULTILINE) == ["toy:tiny.world, batch 2", "toy:tiny.world"]
 
 
 class TestHistoryPage:
@@ -115,55 +204,34 @@ class TestHistoryPage:
         assert len(problems) == 3
         assert name not in "".join(problems)
 
-    def test_each_sweep_is_an_entry_of_its_component_and_machine(self, runs: Path) -> None:
-        save(
-            runs, replace(at(30, "eager", ms(9.0), note="after the change"), sweep="20260103T000000-fedcba", commit="")
-        )
-        save(runs, at(40, "eager", ms(9.0), machine=machine_of_host(replace(HOST, cpu="Another CPU"))))
-        records = load_all(runs)
-        another, test = records.machines()
-        page = render(history.of_machine(records, test))
-        assert re.findall("^## (.*)", page, re.MULTILINE) == ["Newest first", "toy", "Columns"]
-        assert re.findall("<summary>.* UTC, (.*)</summary>", page) == [
-            "sweep 20260103T000000-fedcba, outside a checkout",
-            "sweep 20260102T030400-abcdef, commit 0123456789ab",
-        ]
-        assert "**note**: after the change\n" in page
-        assert render(history.of_machine(records, another)).count("<summary>") == 1
-
-    def test_a_final_stands_in_the_entry_of_its_own_sweep(self, runs: Path) -> None:
-        save(runs, replace(at(30, "eager", ms(9.0)), sweep="another"))
-        name = save(runs, final(*THREE[:2], sweep=THREE[0].sweep))
-        page = page_of(load_all(runs))
-        entries = page.split("<summary>")[1:]
-        found = {entry.partition("sweep ")[2].partition(",")[0]: "\n**Final**: " in entry for entry in entries}
-        assert found == {THREE[0].sweep: True, "another": False}
-        assert name in citations(page)
-
-    def test_rows_that_cannot_run_are_named_in_one_line(self) -> None:
-        made = [at(2 + place, name, status="unavailable", reason="no GPU") for place, name in enumerate(("a", "b"))]
-        page = page_of(Records(stored(at(1, "eager", ms(9.0)), *made), (), ()))
-        assert "**2 rows cannot run here (2 unavailable)**: a fp32, b fp32 (why: " in page
-        assert "**a fp32, b fp32**: no GPU\n" in page
-        assert list(rows_by_link(page)) == ["id-0"]
+    def test_no_line_is_wider_than_a_page(self, runs: Path) -> None:
+        reason = "no kernel for " + " - ".join(f"# {number}. conv3d" for number in range(40))
+        save(runs, at(30, "aoti", status="build_failed", reason=reason, label="a long label " * 20))
+        save(runs, final(*THREE[:2]))
+        files.update(runs)
+        for path in (runs / history.NAME, *runs.glob(f"*/{history.NAME}")):
+            lines = [line for line in path.read_text().splitlines() if line[:1] not in ("[", "`", "#")]
+            assert max(map(len, lines)) <= history.WIDTH
+            assert not [line for line in lines if re.match(r" +(#|-|\d+\.) ", line)]
 
     def test_the_page_of_all_machines_begins_with_the_one_that_measured_last(self, runs: Path) -> None:
         save(runs, at(40, "eager", ms(9.0), machine=machine_of_host(replace(HOST, cpu="Another CPU"))))
         records = load_all(runs)
         another, test = records.machines()
         page = render(history.of_all(records))
-        assert re.findall(r"^## (.+) \(\w{6}\)\n\n(\d) record", page, re.MULTILINE) == [
+        assert re.findall(r"^- \*\*(.+)\*\*: (\d) record", page, re.MULTILINE) == [
             (another.name, "1"),
             (test.name, "3"),
         ]
-        assert [line.partition(": ")[2] for line in page.splitlines() if line.startswith("- ")] == [
-            "eager fp32 9.950 ms",
-            "inductor fp32 5.950 ms, 1.84x eager fp32",
+        rows = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if line.startswith("| [")]
+        assert [row[1:7] for row in rows] == [
+            [f"[{another.tag}]", "toy:tiny.world", "9.950", "eager fp32", "9.950", ""],
+            [f"[{test.tag}]", "toy:tiny.world", "10.95", "inductor fp32", "5.950", "1.84x"],
         ]
         files.update(runs)
         for path in (runs / history.NAME, *runs.glob(f"*/{history.NAME}")):
             targets = re.findall(r"^\[.+\]: (\S+)$", path.read_text(), re.MULTILINE)
-            assert len(targets) == (4 if path.parent == runs else 1 if another.folder in str(path) else 3)
+            assert len(targets) == (6 if path.parent == runs else 1 if another.folder in str(path) else 3)
             assert all((path.parent / unquote(target)).is_file() for target in targets)
 
     def test_a_machine_that_only_compared_has_a_history(self, tmp_path: Path) -> None:
@@ -187,12 +255,16 @@ class TestHistoryPage:
         assert len(files.update(runs, machines=[test.key])) == 5, "pages that are missing are written"
 
     def test_figures_are_those_of_the_samples(self, runs: Path) -> None:
-        """Mean, Min, Max, Std and calls a second as written in the table, against the record itself."""
-        save(runs, at(30, "aoti", [4.0] * 19 + [24.0]))
-        found = rows_by_link(page_of(load_all(runs)))
-        for entry in load_all(runs).current:
-            row, figures = found[entry.id], entry.record.latency
+        """Mean, min, max, std and calls a second as written, against the record itself."""
+        save(runs, at(30, "aoti", [4.0] * 19 + [24.0], sweep=THREE[0].sweep))
+        page, records = page_of(load_all(runs)), load_all(runs)
+        for entry in (entry for entry in records.current if entry.record.variant.backend in ("eager", "aoti")):
+            (step,) = (
+                line for line in page.splitlines() if f"{entry.record.variant.backend} fp32**" in line and "std" in line
+            )
+            figures = entry.record.latency
             assert figures is not None
             wanted = {"mean": figures.mean_ms, "min": figures.min_ms, "max": figures.max_ms, "std": figures.std_ms}
-            assert {key: float(row[f"{key} ms"]) for key in wanted} == pytest.approx(wanted, abs=0.005)
-            assert row["avg FPS"] == f"{1000 / figures.mean_ms:.2f}"
+            found = {key: float(re.findall(rf"{key} ms ([\d.]+)", step)[0]) for key in wanted}
+            assert found == pytest.approx(wanted, abs=0.005)
+            assert f"avg FPS {1000 / figures.mean_ms:.2f}" in step

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from comparisons import final, said
-from few_records import history_text, stored
+from few_records import stored
 from pages import html_text, results_text, tables_text
 from records import clock, measurement, record
 
@@ -138,7 +138,6 @@ def test_pages_have_the_objective_the_limits_and_the_rate() -> None:
     for text in (
         tables_text(rows),
         results_text(records, machine),
-        history_text(records),
         html_text(records),
     ):
         assert "Objective throughput,p99" in text

@@ -26,7 +26,6 @@ def bounded(backend: str, first_ms: float, second: int = 1) -> Record:
 PAGES = {
     "table": lambda records: tables_text(records.current),
     "results": lambda records: results_text(records, records.machines()[0]),
-    "history": history_text,
     "whole": results_text,
     "html": html_text,
 }
@@ -39,6 +38,11 @@ def test_every_table_marks_them(name: str) -> None:
     assert "80%" in text
     assert "80% !" not in text
     assert MEANS in text
+
+
+def test_the_history_marks_the_best() -> None:
+    text = history_text(stored(bounded("eager", 12.5), bounded("inductor", 8.0, 2)))
+    assert "It reaches 125% of its floor, 10 ms by compute: the ceilings are too low." in text
 
 
 def test_without_them_the_table_says_nothing_and_no_page_calls_a_floor_the_least_time() -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from few_records import history_text
 from few_records import records_of as stored
 from pages import html_text, results_text, tables_text
 from records import measurement, record
@@ -33,7 +32,6 @@ def pages(records: Records) -> dict[str, str]:
     return {
         "table": tables_text(records.current),
         "results": results_text(records, machine),
-        "history": history_text(records),
         "whole": results_text(records),
         "html": html_text(records),
     }

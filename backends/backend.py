@@ -331,7 +331,7 @@ class Backend:
     """Copies of the weights in GPU memory at a build's peak; None: as many as `weight_copies`."""
     host_weight_copies: float = 0.0
     """Copies of the weights in host memory at the peak of a build for a GPU."""
-    binds_memory: bool = False
+    binds_memory: bool | Callable[[Any], bool] = False
     """Whether a loop copies new inputs into memory that an engine is bound to; otherwise it passes other tensors."""
     keeps_module_weights: bool = True
     """Whether the engines read the module's own parameters; if not, these are freed after the build."""

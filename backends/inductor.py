@@ -24,6 +24,7 @@ from bakeoff.backends.backend import (
     Proof,
     make_alone,
 )
+from bakeoff.backends.capture import ONE_SIZE, capture, unsupported_graph
 from bakeoff.backends.compilers import missing_cpp_compiler, missing_for_triton
 from bakeoff.backends.graphs import TORCH, valued_hash
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
@@ -58,6 +59,8 @@ class Options:
     tuned: bool = False
     """Use the settings that torchao sets when it quantises, above all a search for faster Triton configurations, so
     that a quantised row can be compared with a plain one that was tuned alike."""
+    graph: bool = False
+    """Capture each call as one CUDA graph that reads its inputs in place (capture.py); no card has run this."""
 
 
 def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
@@ -65,7 +68,9 @@ def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
         return "tuned searches configurations of Triton kernels, which a CPU does not run; leave it out on cpu"
     if options.mode == "reduce-overhead" and device == "cpu":
         return "mode=reduce-overhead needs CUDA graphs, which a CPU does not have; use mode=default"
-    return None
+    if options.graph and options.mode in ("reduce-overhead", "max-autotune"):
+        return f"mode={options.mode} captures by itself; with graph use mode=default or max-autotune-no-cudagraphs"
+    return unsupported_graph(options.graph, device)
 
 
 def missing_compiler(_options: Any, device: str) -> str | None:
@@ -181,7 +186,7 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     if context.sizes:
         with separate_sizes():
             engine.bind(marked(inputs, context.sizes))()
-    return engine
+    return capture(engine, inputs) if options.graph else engine
 
 
 def tunes_by_environment() -> bool:
@@ -201,7 +206,7 @@ def _one_size_only(options: Options) -> str | None:
     """Return why engines with these options accept only one size; None if they accept a range."""
     if options.mode != "default":
         return f"mode={options.mode} tunes or captures for one size; use mode=default, or leave out --sizes"
-    return None
+    return ONE_SIZE if options.graph else None
 
 
 BACKEND = Backend(
@@ -232,6 +237,7 @@ BACKEND = Backend(
     uses_inductor=True,
     same_when_traced=("cpu", "cuda"),
     caches=True,
+    binds_memory=lambda options: options.graph,
     weight_copies=2.0,
     gpu_weight_copies=1.0,
     environment=compiler_environment,

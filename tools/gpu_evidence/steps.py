@@ -75,10 +75,16 @@ class _Group:
 
 _GROUPS = (
     _Group("torch", ("eager", "cudagraph", "inductor[]", "inductor[mode=reduce-overhead]")),
+    _Group("graph", ("inductor[graph]", "inductor[mode=max-autotune-no-cudagraphs,freezing,graph]", "aoti[graph]")),
     _Group("tensorrt", ("tensorrt[]", "tensorrt[cudagraphs]")),
     _Group(
         "tensorrt-aot",
-        ("tensorrt-aot[]", "tensorrt-aot[cudagraphs]", "tensorrt-aot[require_full_compilation=false]"),
+        (
+            "tensorrt-aot[]",
+            "tensorrt-aot[cudagraphs]",
+            "tensorrt-aot[graph]",
+            "tensorrt-aot[require_full_compilation=false]",
+        ),
     ),
     _Group(
         "fp8",

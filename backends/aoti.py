@@ -288,7 +288,8 @@ BACKEND = Backend(
     defaults=(
         DefaultOptions(Options(), devices=("cpu",), dtypes=("bf16",), suite="quick"),
         DefaultOptions(Options(), devices=("cuda",), dtypes=("bf16",)),
-        DefaultOptions(Options(freezing=True), devices=("cuda",), dtypes=("bf16",), layers=CONVOLUTIONS),
+        DefaultOptions(Options(graph=True), devices=("cuda",), dtypes=("bf16",), layers=("linear",)),
+        DefaultOptions(Options(freezing=True, graph=True), devices=("cuda",), dtypes=("bf16",), layers=CONVOLUTIONS),
         DefaultOptions(Options(freezing=True), devices=("cpu",), suite="full"),
         DefaultOptions(Options(max_autotune=True), suite="full"),
     ),

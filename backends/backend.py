@@ -70,6 +70,9 @@ class DefaultOptions:
     """The backend that builds the module that this backend only prepares, as typed: `inductor[freezing]`."""
     layers: tuple[Layer, ...] = ()
     """Run only for components that have one of these layers; empty: for all components."""
+    least_capability: tuple[int, int] = (0, 0)
+    """Least compute capability of a GPU that computes these options. Other GPUs run them in the full suite only, where
+    their rows say what they lack."""
 
 
 def make_alone(_file: Path, make: Callable[[], None]) -> None:

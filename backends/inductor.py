@@ -217,12 +217,16 @@ BACKEND = Backend(
     defaults=(
         DefaultOptions(Options(), devices=("cpu",), dtypes=("bf16",)),
         DefaultOptions(Options(freezing=True), devices=("cpu",), dtypes=("bf16",), suite="quick"),
-        DefaultOptions(Options(freezing=True), devices=("cuda",), dtypes=("bf16",)),
         DefaultOptions(
             Options(mode="reduce-overhead", freezing=True), devices=("cuda",), dtypes=("bf16",), suite="quick"
         ),
-        DefaultOptions(Options(mode="max-autotune-no-cudagraphs", freezing=True), devices=("cuda",), dtypes=("bf16",)),
+        DefaultOptions(Options(mode="max-autotune", freezing=True), devices=("cuda",), dtypes=("bf16",)),
+        DefaultOptions(
+            Options(mode="max-autotune-no-cudagraphs", freezing=True, graph=True), devices=("cuda",), dtypes=("bf16",)
+        ),
         DefaultOptions(Options(), devices=("cuda",), suite="full"),
+        DefaultOptions(Options(freezing=True), devices=("cuda",), dtypes=("bf16",), suite="full"),
+        DefaultOptions(Options(freezing=True, graph=True), devices=("cuda",), dtypes=("bf16",), suite="full"),
         DefaultOptions(Options(mode="reduce-overhead"), devices=("cuda",), suite="full"),
         DefaultOptions(Options(mode="max-autotune"), devices=("cuda",), suite="full"),
         DefaultOptions(Options(tuned=True), devices=("cuda",), suite="full"),

@@ -168,6 +168,7 @@ BACKEND = Backend(
     defaults=(
         DefaultOptions(Options(), devices=("cuda",), dtypes=("bf16", "fp16"), suite="quick"),
         DefaultOptions(Options(cudagraphs=True), devices=("cuda",), dtypes=("bf16",)),
+        DefaultOptions(Options(graph=True), devices=("cuda",), dtypes=("bf16",)),
         DefaultOptions(Options(optimization_level=5), devices=("cuda",), suite="full"),
         DefaultOptions(Options(require_full_compilation=False), devices=("cuda",), suite="full"),
     ),

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from bakeoff.backends.attention import FLASH, flash_implementation, use_flash_implementation
 from bakeoff.backends.torch_internals import change_inductor_settings, read_inductor_settings
 from bakeoff.machine import host
 from bakeoff.models.types import Scalar
@@ -42,6 +43,7 @@ class Flags:
     memory_efficient_sdp: bool
     cudnn_sdp: bool
     math_sdp: bool
+    flash_attention: str
     inductor: tuple[tuple[str, bool], ...] = ()
     """Settings of inductor that torchao changes, by name; empty if inductor was not imported yet."""
 
@@ -65,6 +67,7 @@ def read_flags() -> Flags:
         memory_efficient_sdp=attention.mem_efficient_sdp_enabled(),
         cudnn_sdp=attention.cudnn_sdp_enabled(),
         math_sdp=attention.math_sdp_enabled(),
+        flash_attention=flash_implementation(),
         inductor=tuple(read_inductor_settings().items()),
     )
     _applied = found
@@ -108,6 +111,7 @@ _SETTERS: Mapping[str, Callable[[Any], None]] = {
     "memory_efficient_sdp": torch.backends.cuda.enable_mem_efficient_sdp,
     "cudnn_sdp": torch.backends.cuda.enable_cudnn_sdp,
     "math_sdp": torch.backends.cuda.enable_math_sdp,
+    "flash_attention": use_flash_implementation,
     "inductor": lambda values: change_inductor_settings(dict(values)),
 }
 
@@ -170,7 +174,11 @@ def settings() -> dict[str, Scalar]:
     """
     found = read_flags()
     return {
-        **{entry.name: getattr(found, entry.name) for entry in fields(Flags) if entry.name != "inductor"},
+        **{
+            entry.name: getattr(found, entry.name)
+            for entry in fields(Flags)
+            if entry.name not in ("inductor", FLASH) or (entry.name == FLASH and found.flash_attention)
+        },
         "interop_threads": torch.get_num_interop_threads(),
         "cudnn_version": torch.backends.cudnn.version(),
         "cuda_version": torch.version.cuda,

@@ -12,7 +12,7 @@ import pytest
 from records import GPU_HOST, HOST
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import SUITES, Backend
+from bakeoff.backends.backend import Backend
 from bakeoff.machine import host, paths
 from bakeoff.machine.host import Host
 from bakeoff.machine.identity import Machine
@@ -142,20 +142,6 @@ class TestDefaults:
         bf16 = [name.split("/")[1] for name in planned(backends=("mx",), dtypes=("bf16",))]
         assert bf16 == [name for name in ON_BLACKWELL if name.startswith("mx")]
         assert "toy:small.world/mx+inductor[mode=max-autotune]/bf16@cuda" in planned(backends=(), suite="full")
-
-    def test_hours_on_a_gpu_with_every_backend_are_those_of_the_page(
-        self, pretend: Pretend, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        pretend(GPU_HOST)
-        monkeypatch.setattr(Backend, "unavailable", lambda *_asked: None)
-        text = (Path(__file__).parents[3] / "docs" / "sweeps.md").read_text(encoding="utf-8")
-        rows = re.findall(r"^\| (`.+) \| ([\d.]+) \| ([\d.]+) \| (\d+) \|$", text, re.MULTILINE)
-        stated = {name: figures for cell, *figures in rows for name in re.findall(r"`(.+?)`", cell)}
-        assert sorted(stated) == sorted(name for name in component_names() if name != "toy")
-        for name, figures in stated.items():
-            plans = [make_plan(Request(name, suite=suite)) for suite in SUITES]
-            quick, usual, full = (estimate(plan, history_of([])).seconds / 3600 for plan in plans)
-            assert figures == [f"{quick:.1f}", f"{usual:.1f}", f"{full:.0f}"], name
 
     @pytest.mark.parametrize(("capability", "half"), [("7.5", "fp16"), ("8.0", "bf16"), ("10.0", "bf16")])
     def test_a_gpu_without_bf16_gets_fp16(self, capability: str, half: str, pretend: Pretend) -> None:

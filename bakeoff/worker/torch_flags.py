@@ -44,10 +44,13 @@ class Flags:
     cudnn_sdp: bool
     math_sdp: bool
     flash_attention: str
+    fp16_accumulation: bool
     inductor: tuple[tuple[str, bool], ...] = ()
     """Settings of inductor that torchao changes, by name; empty if inductor was not imported yet."""
 
 
+_UNUSUAL: Mapping[str, Scalar] = {FLASH: "", "fp16_accumulation": False}
+"""Values with which these flags are left out of records: what no row had before a backend offered it."""
 _applied: Flags | None = None
 """Flags last read or applied here, which should be in force; None if unknown. `read_flags` corrects them."""
 
@@ -68,6 +71,7 @@ def read_flags() -> Flags:
         cudnn_sdp=attention.cudnn_sdp_enabled(),
         math_sdp=attention.math_sdp_enabled(),
         flash_attention=flash_implementation(),
+        fp16_accumulation=bool(getattr(matmul, "allow_fp16_accumulation", False)),
         inductor=tuple(read_inductor_settings().items()),
     )
     _applied = found
@@ -112,6 +116,7 @@ _SETTERS: Mapping[str, Callable[[Any], None]] = {
     "cudnn_sdp": torch.backends.cuda.enable_cudnn_sdp,
     "math_sdp": torch.backends.cuda.enable_math_sdp,
     "flash_attention": use_flash_implementation,
+    "fp16_accumulation": _set_matmul("allow_fp16_accumulation"),
     "inductor": lambda values: change_inductor_settings(dict(values)),
 }
 
@@ -175,9 +180,9 @@ def settings() -> dict[str, Scalar]:
     found = read_flags()
     return {
         **{
-            entry.name: getattr(found, entry.name)
+            entry.name: value
             for entry in fields(Flags)
-            if entry.name not in ("inductor", FLASH) or (entry.name == FLASH and found.flash_attention)
+            if entry.name != "inductor" and (value := getattr(found, entry.name)) != _UNUSUAL.get(entry.name)
         },
         "interop_threads": torch.get_num_interop_threads(),
         "cudnn_version": torch.backends.cudnn.version(),

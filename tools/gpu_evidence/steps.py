@@ -113,6 +113,11 @@ _GROUPS = (
     _Group(
         "mx", tuple(f"mx[kind={kind}]+inductor[mode=reduce-overhead]" for kind in ("mxfp8", "nvfp4")), quantises=True
     ),
+    _Group(
+        "tensorrt-onnx",
+        ("examples/backends/tensorrt_onnx.py:BACKEND[]", "examples/backends/tensorrt_onnx.py:BACKEND[graph]"),
+    ),
+    _Group("fp16-accumulation", ("cudagraph", "fp16-accumulation+cudagraph"), ("fp16",)),
     _Group("tensorrt-unfrozen", ("tensorrt[freezing=false]", "tensorrt[cudagraphs,freezing=false]")),
 )
 _EXPORTED = {"aoti": "bf16", "tensorrt-aot": "bf16", "onnxruntime": "fp16", "torch.export": "bf16"}

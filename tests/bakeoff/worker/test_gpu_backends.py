@@ -64,6 +64,9 @@ ON_CUDA = (
     "attention[kind=flash]+inductor/bf16",
     "attention[kind=efficient]+inductor/bf16",
     "attention[kind=cudnn]+inductor/bf16",
+    "attention[kind=fa3]+inductor/bf16",
+    "attention[kind=fa4]+inductor/bf16",
+    "fp16-accumulation+cudagraph/fp16",
 )
 EXPORTED_ON_CUDA = (
     "aoti/bf16", "aoti[graph]/bf16", "torch.export/bf16", "tensorrt-aot/bf16", "tensorrt-aot[graph]/bf16",

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal
 
 from bakeoff.backends.backend import (
@@ -22,6 +23,7 @@ from bakeoff.backends.backend import (
     Engine,
     Outputs,
     Proof,
+    Unsupported,
     make_alone,
 )
 from bakeoff.backends.capture import ONE_SIZE, capture, unsupported_graph
@@ -59,6 +61,9 @@ class Options:
     tuned: bool = False
     """Use the settings that torchao sets when it quantises, above all a search for faster Triton configurations, so
     that a quantised row can be compared with a plain one that was tuned alike."""
+    regional: bool = False
+    """Compile the code of equal blocks, such as the layers of a transformer, once (torch.compiler.
+    nested_compile_region, torch 2.13), for shorter builds. Nothing is fused across the ends of a block."""
     graph: bool = False
     """Capture each call as one CUDA graph that reads its inputs in place (capture.py); no card has run this."""
 
@@ -165,6 +170,8 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         opens=context.opens,
         share=context.share,
     )
+    if options.regional:
+        _mark_blocks(module)
     compiled = call = compile_whole(module, compiler)
 
     def replay(*tensors: "Tensor") -> Outputs:
@@ -187,6 +194,28 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         with separate_sizes():
             engine.bind(marked(inputs, context.sizes))()
     return capture(engine, inputs) if options.graph else engine
+
+
+def _mark_blocks(module: "nn.Module") -> None:
+    """Make regions of the blocks of each list of modules of one class, in place; lists within a block are left alone.
+
+    The decorator sets attributes of what it is given, so it is given the class's function, not a bound method
+    (torch/_higher_order_ops/invoke_subgraph.py, mark_compile_region, 2.13). Raises Unsupported without such a list.
+    """
+    import torch
+    from torch import nn
+
+    marked: list[str] = []
+    for name, part in module.named_modules():
+        blocks = [*part] if isinstance(part, nn.ModuleList) else []
+        alike = len(blocks) > 1 and len({type(block) for block in blocks}) == 1 and any(blocks[0].children())
+        if alike and not any(name.startswith(f"{outer}.") for outer in marked):
+            marked.append(name)
+            region = torch.compiler.nested_compile_region(type(blocks[0]).forward)
+            for block in blocks:
+                block.forward = MethodType(region, block)
+    if not marked:
+        raise Unsupported("regional: the module has no nn.ModuleList of several blocks of one class; leave it out")
 
 
 def tunes_by_environment() -> bool:

@@ -260,5 +260,5 @@ def test_the_code_of_equal_blocks_is_compiled_once(tmp_path: Path, monkeypatch: 
 def test_a_module_without_several_equal_blocks_is_refused(module: nn.Module, tmp_path: Path) -> None:
     context = BuildContext("", "cpu", "fp32", 1, tmp_path, tmp_path, lambda _seed: {})
     assert BACKEND.build is not None
-    with pytest.raises(Unsupported, match="no nn.ModuleList of several blocks"):
+    with pytest.raises(Unsupported, match="of several blocks of one class"):
         BACKEND.build(module, {"x": torch.ones(2, 16)}, Options(regional=True), context)

@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal
 
 from bakeoff.backends.backend import (
@@ -199,8 +198,9 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
 def _mark_blocks(module: "nn.Module") -> None:
     """Make regions of the blocks of each list of modules of one class, in place; lists within a block are left alone.
 
-    The decorator sets attributes of what it is given, so it is given the class's function, not a bound method
-    (torch/_higher_order_ops/invoke_subgraph.py, mark_compile_region, 2.13). Raises Unsupported without such a list.
+    The blocks get a class of their own, since other modules may have theirs. A region that is an attribute of the block
+    itself would compute every block with the first one's weights (seen with torch 2.13). Raises Unsupported without
+    such a list.
     """
     import torch
     from torch import nn
@@ -211,9 +211,10 @@ def _mark_blocks(module: "nn.Module") -> None:
         alike = len(blocks) > 1 and len({type(block) for block in blocks}) == 1 and any(blocks[0].children())
         if alike and not any(name.startswith(f"{outer}.") for outer in marked):
             marked.append(name)
-            region = torch.compiler.nested_compile_region(type(blocks[0]).forward)
+            kind = type(blocks[0])
+            regional = type(kind.__name__, (kind,), {"forward": torch.compiler.nested_compile_region(kind.forward)})
             for block in blocks:
-                block.forward = MethodType(region, block)
+                block.__class__ = regional
     if not marked:
         raise Unsupported("regional: the module has no nn.ModuleList of several blocks of one class; leave it out")
 

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.artifact_cache import load_or_build
@@ -164,10 +165,10 @@ def _saved_plan(
     path = context.cache_dir / f"{exported.key}.plan"
 
     def build(target: Path) -> None:
-        folder = context.work_dir / "onnx"
-        exported.convert(folder)
-        target.write_bytes(_plan(folder / MODEL, options, context))
-        shutil.rmtree(folder)
+        with TemporaryDirectory(dir=context.work_dir) as temporary:
+            folder = Path(temporary, "onnx")
+            exported.convert(folder)
+            target.write_bytes(_plan(folder / MODEL, options, context))
 
     _, cached = load_or_build(path, _load, build, context.work_dir / "engine.plan", (OSError, ValueError))
     return path, exported, cached

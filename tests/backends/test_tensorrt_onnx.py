@@ -116,8 +116,6 @@ def test_memory_that_is_not_contiguous_is_refused(tmp_path: Path) -> None:
 def test_an_engine_is_an_artifact(graph: bool, fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if graph:
         install_for_compiled(monkeypatch)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7, name="current"))
-        monkeypatch.setattr(torch.cuda.Stream, "wait_stream", lambda *_streams: None)
     assert BACKEND.artifact is not None
     (tmp_path / "artifact").mkdir()
     request = WriteRequest(NewOutputs(), drawn(0), Options(), context(tmp_path), tmp_path / "artifact", "step")

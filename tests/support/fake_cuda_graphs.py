@@ -97,6 +97,7 @@ class FakeCuda:
 class FakeStream:
     cuda: FakeCuda
     name: str
+    cuda_stream: int = 7
 
     def wait_stream(self, other: "FakeStream") -> None:
         self.cuda.log.append(f"{self.name} waits for {other.name}")

@@ -84,7 +84,7 @@ class _Parser:
         self.num_errors = len(fake.errors)
 
     def parse_from_file(self, path: str) -> bool:
-        kept = Path(path).parents[1] / "kept"  # the model is gone when an engine runs
+        kept = Path(path).parents[2] / "kept"  # the model is gone when an engine runs
         kept.mkdir(exist_ok=True)
         for file in Path(path).parent.iterdir():
             (kept / file.name).write_bytes(file.read_bytes())

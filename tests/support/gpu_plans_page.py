@@ -6,7 +6,7 @@ writes it anew. Nothing runs: the planner is given a card's facts, no records, a
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,25 +93,36 @@ def _table(rows: Sequence[Mapping[str, object]], numbers: int = 0) -> str:
     return tabulate(rows, headers="keys", tablefmt="pipe", colalign=align, disable_numparse=True)
 
 
+def _of_cards(rows: Iterable[tuple[str, Mapping[str, object]]]) -> list[dict[str, object]]:
+    """Join the cards of equal rows."""
+    cards: dict[tuple[tuple[str, object], ...], list[str]] = {}
+    for card, row in rows:
+        cards.setdefault(tuple(row.items()), []).append(card)
+    every = [card.label for card in CARDS]
+    return [{"cards": "all" if of == every else ", ".join(of), **dict(row)} for row, of in cards.items()]
+
+
 def _sizes(made: Mapping[tuple[str, str, str], tuple[Plan, float]]) -> str:
     rows = []
-    for card in CARDS:
-        for component in COMPONENTS:
+    for component in COMPONENTS:
+        for card in CARDS:
             chosen = [made[card.label, component, suite] for suite in SUITES]
             usual, _ = chosen[SUITES.index("default")]
             able = [row for row in usual.rows if row.precheck is None]
             most = max(row.memory.device for row in able) / (1 << 30)
             rows.append(
-                {
-                    "card": card.label,
-                    "component": f"`{component}`",
-                    **{f"rows, {suite}": len(plan.rows) for suite, (plan, _) in zip(SUITES, chosen, strict=True)},
-                    "refused": len(usual.rows) - len(able),
-                    "most memory": f"{most:.1f} GiB",
-                    **{f"hours, {suite}": f"{hours:.1f}" for suite, (_, hours) in zip(SUITES, chosen, strict=True)},
-                }
+                (
+                    card.label,
+                    {
+                        "component": f"`{component}`",
+                        **{f"rows, {suite}": len(plan.rows) for suite, (plan, _) in zip(SUITES, chosen, strict=True)},
+                        "refused": len(usual.rows) - len(able),
+                        "most memory": f"{most:.1f} GiB",
+                        **{f"hours, {suite}": f"{hours:.1f}" for suite, (_, hours) in zip(SUITES, chosen, strict=True)},
+                    },
+                )
             )
-    return f"## Rows, memory and hours\n\n{_table(rows, 8)}"
+    return f"## Rows, memory and hours\n\n{_table(_of_cards(rows), 8)}"
 
 
 def _refusals(made: Mapping[tuple[str, str, str], tuple[Plan, float]]) -> str:
@@ -128,8 +139,8 @@ def _refusals(made: Mapping[tuple[str, str, str], tuple[Plan, float]]) -> str:
                         reasons.setdefault(why, []).append(f"{component}.{row.variant.workload}: {row.variant.backend}")
             for why, names in reasons.items():
                 which = _named(names) if suite == "default" else f"{len(names)} rows"
-                rows.append({"suite": suite, "card": card.label, "refused": which, "why": why})
-    return f"## What is refused before it starts\n\n{_table(rows)}"
+                rows.append((card.label, {"suite": suite, "refused": which, "why": why}))
+    return f"## What is refused before it starts\n\n{_table(_of_cards(rows))}"
 
 
 def _named(names: Sequence[str]) -> str:

@@ -69,8 +69,6 @@ CUDA = (
     Line("wm", "eager", "fp16", 20),
     Line("wm", _ORT, "fp16", 30, 45),
     Line("image", "aoti[]", "bf16", 18, 60),
-    Line("wm", "inductor[freezing,graph]", "bf16", 28, 60),
-    Line("wm", "aoti[graph]", "bf16", 25, 80),
     Line("wm", "inductor[mode=max-autotune,freezing]", "bf16", 35, 200),
     *(Line(name, BEST, "bf16", 75) for name in ("wm", "image", "audio", "matrix-vae", "matrix-wm")),
     *(Line(name, FINAL, "", 100) for name in ("wm", "image", "audio", "matrix-vae", "matrix-wm")),

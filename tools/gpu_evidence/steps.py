@@ -75,7 +75,10 @@ class _Group:
 
 _GROUPS = (
     _Group("torch", ("eager", "cudagraph", "inductor[]", "inductor[mode=reduce-overhead]")),
-    _Group("graph", ("inductor[graph]", "inductor[mode=max-autotune-no-cudagraphs,freezing,graph]", "aoti[graph]")),
+    _Group(
+        "captured",
+        ("inductor[freezing,graph]", "inductor[mode=max-autotune-no-cudagraphs,freezing,graph]", "aoti[graph]"),
+    ),
     _Group("tensorrt", ("tensorrt[]", "tensorrt[cudagraphs]")),
     _Group(
         "tensorrt-aot",

@@ -27,6 +27,7 @@ _TABLE = {
     "mx": "bakeoff.backends.mx:BACKEND",
     **({"modelopt": f"{_MODELOPT}:BACKEND"} if _MODELOPT.is_file() else {}),
     "attention": "bakeoff.backends.attention:BACKEND",
+    "fp16-accumulation": "bakeoff.backends.fp16_accumulation:BACKEND",
 }
 
 

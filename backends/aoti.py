@@ -24,6 +24,7 @@ from bakeoff.backends.backend import (
     Proof,
     Unsupported,
 )
+from bakeoff.backends.capture import ONE_SIZE, capture, replaying, unsupported_graph
 from bakeoff.backends.channels_last import CONVOLUTIONS
 from bakeoff.backends.compilers import missing_cpp_compiler, missing_cuda_toolkit, toolkit_environment
 from bakeoff.backends.format import (
@@ -69,10 +70,18 @@ _SEPARATE_WEIGHTS_BYTES = 10**9
 class Options:
     freezing: bool = False
     max_autotune: bool = False
+    graph: bool = False
+    """Capture each call as one CUDA graph that reads its inputs in place (capture.py); no card has run this."""
+
+
+def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
+    return unsupported_graph(options.graph, device)
 
 
 def _one_size_only(options: Options) -> str | None:
-    return "max_autotune tunes for one size; leave it or --sizes out" if options.max_autotune else None
+    if options.max_autotune:
+        return "max_autotune tunes for one size; leave it or --sizes out"
+    return ONE_SIZE if options.graph else None
 
 
 def _overlaps(options: Options) -> bool:
@@ -91,14 +100,16 @@ def _environment(cache_dir: Path) -> Mapping[str, str]:
 
 def _engine(
     package: Package,
-    layouts: Mapping[str, str],
+    inputs: "Mapping[str, Tensor]",
+    graph: bool,
     proof: Proof,
     sizes: tuple[DynamicAxis, ...] = (),
     weights: "Mapping[str, Tensor] | None" = None,
 ) -> Engine:
     """Return an engine that runs the package; `weights` are the tensors that the package reads but does not own."""
     tracer = partial(trace_operators, own=INDUCTOR_KERNELS)
-    return LoadedProgram(package.run, layouts, proof, sizes, tracer, weights or {})
+    engine = LoadedProgram(package.run, input_layouts(inputs, sizes), proof, sizes, tracer, weights or {})
+    return capture(engine, inputs) if graph else engine
 
 
 def _settings(options: Options, context: BuildContext, separate_weights: bool) -> dict[str, Any]:
@@ -174,15 +185,14 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     proof = _prove(made.path, called, made.graph, made.cached, made.separate_bytes)
     if not made.separate_bytes:  # those are the module's
         context.keep(lambda: {"file": made.path.name, "graph": made.graph, "operators": called})
-    layouts = input_layouts(inputs, context.sizes)
-    return _engine(made.package, layouts, proof, context.sizes, weights)
+    return _engine(made.package, inputs, options.graph, proof, context.sizes, weights)
 
 
-def _open(kept: Mapping[str, Any], inputs: "Mapping[str, Tensor]", _options: Options, context: BuildContext) -> Engine:
+def _open(kept: Mapping[str, Any], inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     path = context.cache_dir / kept["file"]
     package = _load_whole(path)
     proof = _prove(path, kept["operators"], kept["graph"], True, 0)
-    return _engine(package, input_layouts(inputs), proof)
+    return _engine(package, inputs, options.graph, proof)
 
 
 def _set_weights(package: Package, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
@@ -266,7 +276,7 @@ def _read(path: Path, constants: "Sequence[Path]", opening: Opening) -> Run:
     def run(tensors: "Sequence[Tensor]", _weights: object = weights) -> "Sequence[Tensor]":
         return package.run(list(tensors))
 
-    return in_one_thread(run, path)
+    return in_one_thread(replaying(run) if opening.options.graph else run, path)
 
 
 BACKEND = Backend(
@@ -278,16 +288,19 @@ BACKEND = Backend(
     defaults=(
         DefaultOptions(Options(), devices=("cpu",), dtypes=("bf16",), suite="quick"),
         DefaultOptions(Options(), devices=("cuda",), dtypes=("bf16",)),
-        DefaultOptions(Options(freezing=True), devices=("cuda",), dtypes=("bf16",), layers=CONVOLUTIONS),
+        DefaultOptions(Options(graph=True), devices=("cuda",), dtypes=("bf16",), layers=("linear",)),
+        DefaultOptions(Options(freezing=True, graph=True), devices=("cuda",), dtypes=("bf16",), layers=CONVOLUTIONS),
         DefaultOptions(Options(freezing=True), devices=("cpu",), suite="full"),
         DefaultOptions(Options(max_autotune=True), suite="full"),
     ),
     requires=(TORCH,),
     missing=_missing,
+    unsupported_options=_unsupported,
     unsupported_sizes=_one_size_only,
     checks="the package loaded from disk holds a compiled library, and its wrapper makes every call",
     uses_inductor=True,
     same_when_traced=("cpu", "cuda"),
+    binds_memory=lambda options: options.graph,
     keeps_module_weights=False,
     caches=True,
     weight_copies=3.0,

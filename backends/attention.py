@@ -6,14 +6,16 @@ not bound by the choice: inductor may recognise products and a softmax as attent
 (torch/_inductor/fx_passes/fuse_attention.py), and its cache key does not include the choice, so a graph that was
 compiled for one kernel may be loaded for another.
 
-Only torch's own kernels are supported. flash-attn, xformers and SageAttention are other functions, which a module must
-call itself.
+`fa3` and `fa4` are FlashAttention 3 (Hopper) and 4 (Hopper and Blackwell), which torch calls in place of its own flash
+kernel once activated (torch/nn/attention/__init__.py, activate_flash_attention_impl; 2.13). Their packages are not
+torch's, and no card has run them here. Other functions, such as xformers and SageAttention, a module must call itself.
 """
 
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from bakeoff.backends.backend import (
@@ -21,6 +23,7 @@ from bakeoff.backends.backend import (
     BuildContext,
     DefaultOptions,
     Prepared,
+    Suite,
     Unsupported,
 )
 from bakeoff.backends.graphs import TORCH
@@ -29,15 +32,24 @@ from bakeoff.backends.torch_internals import profile_every_thread
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-Kind = Literal["math", "flash", "efficient", "cudnn"]
+Kind = Literal["math", "flash", "efficient", "cudnn", "fa3", "fa4"]
 
 _SETTINGS: Mapping[Kind, str] = {
     "flash": "flash_sdp",
     "efficient": "memory_efficient_sdp",
     "cudnn": "cudnn_sdp",
     "math": "math_sdp",
+    "fa3": "flash_sdp",
+    "fa4": "flash_sdp",
 }
 """Name of each kernel's setting in records."""
+_PACKAGES: Mapping[Kind, tuple[str, str]] = {
+    "fa3": ("flash_attn_interface", "build the folder hopper of Dao-AILab/flash-attention"),
+    "fa4": ("flash_attn", "pip install flash-attn-4"),
+}
+"""The package of each kernel that is not torch's (torch/nn/attention/_fa3.py and _fa4.py, 2.13), and how to get it."""
+_OF_TORCH = "pytorch_flash"
+"""Namespace of torch's own flash kernel, FlashAttention 2, in the names of CUDA kernels."""
 _NAMES: Mapping[Kind, tuple[str, ...]] = {
     "cudnn": ("cudnn_attention", "native_sdpa"),
     "efficient": ("efficient_attention", "fmha_cutlass"),
@@ -47,9 +59,9 @@ _NAMES: Mapping[Kind, tuple[str, ...]] = {
 `cudnn_generated_fort_native_sdpa_sm90_flash_fprop…` is cuDNN's. `math` is products and a softmax, which have no name of
 their own."""
 _ON_CPU: tuple[Kind, ...] = ("math", "flash")
-_NO_KERNEL = ("No available kernel", "No viable backend")
+_NO_KERNEL = ("No available kernel", "No viable backend", "SDPA forward unsupported")
 """Parts of torch's errors if no enabled kernel can compute a call (aten/src/ATen/native/transformers/sdp_utils_cpp.cpp,
-cuda/sdp_utils.cpp and attention.cpp; 2.11 to 2.13)."""
+cuda/sdp_utils.cpp and attention.cpp; 2.11 to 2.13; nn/attention/_fa3.py and _fa4.py, 2.13)."""
 
 
 _OF_OTHERS = ("not used because:", "has been runtime disabled")
@@ -59,12 +71,13 @@ _OF_OTHERS = ("not used because:", "has been runtime disabled")
 @dataclass(frozen=True, slots=True)
 class Options:
     kind: Kind = "flash"
-    """`math` is plain products and a softmax; `efficient` and `cudnn` exist on CUDA only."""
+    """`math` is plain products and a softmax; all but it and `flash` exist on CUDA only."""
 
 
 def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, _context: BuildContext) -> Prepared:
     before = _enabled()
-    _enable(dict.fromkeys(_SETTINGS.values(), False) | {_SETTINGS[options.kind]: True})
+    own = options.kind.upper() if options.kind in _PACKAGES else ""
+    _enable(dict.fromkeys(_SETTINGS.values(), False) | {_SETTINGS[options.kind]: True, FLASH: own})
     try:
         calls = _count_calls(module, inputs, options.kind)
     except BaseException:
@@ -99,10 +112,42 @@ def _count_calls(module: "nn.Module", inputs: "Mapping[str, Tensor]", kind: Kind
     return calls
 
 
+FLASH = "flash_attention"
+"""Name of the setting in records; absent where torch's flash kernel is its own."""
+
+
+def flash_implementation() -> str:
+    """Return the implementation that torch calls in place of its own flash kernel; "": none."""
+    from torch.nn import attention
+
+    active = getattr(attention, "current_flash_attention_impl", None)  # absent in older versions
+    return (active() if active else None) or ""
+
+
+def use_flash_implementation(name: str) -> None:
+    """Have torch call this implementation of flash attention in this process; "": its own.
+
+    Raises Unsupported if the package is not what this version of torch expects, or if torch has none of the name.
+    """
+    from torch.nn import attention
+
+    if name == flash_implementation():
+        return
+    if not name:
+        attention.restore_flash_attention_impl()
+        return
+    try:
+        attention.activate_flash_attention_impl(name)
+    except (AttributeError, ImportError, RuntimeError, ValueError) as error:
+        raise Unsupported(f"torch cannot activate {name}: {error}; use kind=flash") from error
+
+
 def _enabled() -> dict[str, str | int | float | bool]:
     from torch.backends import cuda
 
+    own = flash_implementation()
     return {
+        **({FLASH: own} if own else {}),
         "flash_sdp": cuda.flash_sdp_enabled(),
         "memory_efficient_sdp": cuda.mem_efficient_sdp_enabled(),
         "cudnn_sdp": cuda.cudnn_sdp_enabled(),
@@ -115,6 +160,7 @@ def _enable(settings: Mapping[str, str | int | float | bool]) -> None:
     math."""
     from torch.backends import cuda
 
+    use_flash_implementation(str(settings.get(FLASH, "")))
     cuda.enable_flash_sdp(bool(settings["flash_sdp"]))
     cuda.enable_mem_efficient_sdp(bool(settings["memory_efficient_sdp"]))
     cuda.enable_cudnn_sdp(bool(settings["cudnn_sdp"]))
@@ -124,7 +170,9 @@ def _enable(settings: Mapping[str, str | int | float | bool]) -> None:
 def _ran_instead(kind: Kind, names: frozenset[str], complete: bool) -> str:
     """Return what computed attention instead of `kind`, by the names of what ran; "" if nothing shows a substitute."""
     found = {name: fused for name in sorted(names) if (fused := _fused_kind(name)) is not None}
-    other = next((name for name, fused in found.items() if fused != kind), None)
+    family = "flash" if kind in _PACKAGES else kind
+    others = (name for name, fused in found.items() if fused != family or (kind != family and _OF_TORCH in name))
+    other = next(others, None)
     if other is not None:
         return f"{found[other]} attention: {other} ran, and {kind} was requested"
     if kind != "math" and complete and not found:
@@ -135,6 +183,11 @@ def _ran_instead(kind: Kind, names: frozenset[str], complete: bool) -> str:
 def _fused_kind(name: str) -> Kind | None:
     lower = name.lower()
     return next((kind for kind, parts in _NAMES.items() if any(part in lower for part in parts)), None)
+
+
+def _missing(options: Options, _device: str) -> str | None:
+    module, install = _PACKAGES.get(options.kind, ("torch", ""))
+    return None if find_spec(module) else f"{module} is not installed; {install}"
 
 
 def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
@@ -149,11 +202,20 @@ def _unsupported_builder(_options: Options, builder: Backend) -> str | None:
     return None
 
 
-_KINDS: tuple[Kind, ...] = ("flash", "efficient", "cudnn", "math")
+_ON_CUDA: Mapping[Kind, Suite] = {
+    "flash": "default",
+    "cudnn": "default",
+    "efficient": "full",
+    "math": "full",
+    "fa3": "full",
+    "fa4": "full",
+}
+"""The suite of each kind. Which of flash and cuDNN is faster differs by card: cuDNN's takes 1/1.7 to 1/2.3 of the time
+on Hopper, 1.2 times as long on an A100 (huggingface/transformers#48163)."""
 
 BACKEND = Backend(
     name="attention",
-    summary="one of torch's attention kernels for build and calls: math, flash, efficient or cudnn",
+    summary="one attention kernel for build and calls: math, flash, efficient, cudnn, fa3 or fa4",
     prepare=_prepare,
     options=Options,
     defaults=(
@@ -162,11 +224,11 @@ BACKEND = Backend(
                 Options(kind),
                 devices=("cuda",),
                 dtypes=("bf16",),
-                then="inductor[mode=reduce-overhead]",
-                suite="full",
+                then="inductor[mode=reduce-overhead,freezing]",
+                suite=suite,
                 layers=("attention",),
             )
-            for kind in _KINDS
+            for kind, suite in _ON_CUDA.items()
         ),
         *(
             DefaultOptions(
@@ -176,6 +238,7 @@ BACKEND = Backend(
         ),
     ),
     requires=(TORCH,),
+    missing=_missing,
     unsupported_options=_unsupported,
     unsupported_builder=_unsupported_builder,
     unsupported_sizes=None,

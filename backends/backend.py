@@ -70,6 +70,9 @@ class DefaultOptions:
     """The backend that builds the module that this backend only prepares, as typed: `inductor[freezing]`."""
     layers: tuple[Layer, ...] = ()
     """Run only for components that have one of these layers; empty: for all components."""
+    least_capability: tuple[int, int] = (0, 0)
+    """Least compute capability of a GPU that computes these options. Other GPUs run them in the full suite only, where
+    their rows say what they lack."""
 
 
 def make_alone(_file: Path, make: Callable[[], None]) -> None:
@@ -331,7 +334,7 @@ class Backend:
     """Copies of the weights in GPU memory at a build's peak; None: as many as `weight_copies`."""
     host_weight_copies: float = 0.0
     """Copies of the weights in host memory at the peak of a build for a GPU."""
-    binds_memory: bool = False
+    binds_memory: bool | Callable[[Any], bool] = False
     """Whether a loop copies new inputs into memory that an engine is bound to; otherwise it passes other tensors."""
     own_threads: bool = False
     """Whether on a CPU the engines compute on threads of their own, beside those of torch."""

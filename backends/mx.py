@@ -107,9 +107,9 @@ BACKEND = Backend(
             Options(kind),
             devices=("cuda",),
             dtypes=("bf16",),
-            then="inductor[mode=reduce-overhead]",
-            suite="full",
+            then="inductor[mode=max-autotune]",
             layers=("linear",),
+            least_capability=_LEAST_CAPABILITY,
         )
         for kind in ("mxfp8", "nvfp4")
     ),

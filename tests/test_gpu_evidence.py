@@ -272,7 +272,8 @@ def test_every_backend_for_cuda_is_tried_swept_and_exported() -> None:
         assert re.search(rf"(^|[ +]){re.escape(backend.name)}\b(?![-.])", swept) or backend.name in exported, (
             backend.name
         )
-        assert any(use.startswith((backend.name + "[", backend.name + "+")) for use in plans.every_backend("cuda"))
+        tried = any(use.startswith((backend.name + "[", backend.name + "+")) for use in plans.every_backend("cuda"))
+        assert tried is ("bf16" in backend.dtypes), "a smoke test is in bf16"
         assert (backend.artifact is not None) == (backend.name in exported), backend.name
 
 

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 
 import architecture_page
+import gpu_plans_page
 import promises_page
 import pytest
 import sweep_times_page
@@ -19,6 +20,11 @@ def test_the_page_is_what_the_record_gives() -> None:
 
 def test_the_page_of_promises_is_what_its_lines_give() -> None:
     assert promises_page.PAGE.read_text(encoding="utf-8") == promises_page.page(promises_page.read())
+
+
+def test_the_page_of_pretended_gpus_is_what_the_planner_says() -> None:
+    text = gpu_plans_page.PAGE.read_text(encoding="utf-8")
+    assert gpu_plans_page.block() in text
 
 
 def test_the_figures_of_the_architecture_are_those_of_this_tree() -> None:

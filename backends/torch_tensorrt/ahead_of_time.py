@@ -12,6 +12,7 @@ such sizes counts as one that TensorRT lacks (dynamo/conversion/_ConverterRegist
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bakeoff.backends.backend import (
@@ -20,6 +21,7 @@ from bakeoff.backends.backend import (
     DefaultOptions,
     Engine,
 )
+from bakeoff.backends.capture import ONE_SIZE, capture, replaying
 from bakeoff.backends.graphs import TORCH, input_layouts
 from bakeoff.backends.torch_export import LoadedProgram
 from bakeoff.backends.torch_tensorrt.program import Options, file_digest, save_program
@@ -31,6 +33,7 @@ from bakeoff.backends.torch_tensorrt.settings import (
     one_size_only,
     unsupported_settings,
 )
+from bakeoff.backends.tracing import trace_operators
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -108,6 +111,7 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
                 library.runtime.set_cudagraphs_mode(before)
         return outputs
 
+    run = replaying(run) if opening.options.graph else run
     return in_one_thread(run, path)  # calls share the process's graph mode
 
 
@@ -122,11 +126,13 @@ FORMAT = ArtifactFormat(
 
 
 def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
+    if options.graph and options.cudagraphs:
+        return "graph and cudagraphs both capture the engine; leave one out"
     return unsupported_settings(options.optimization_level, options.min_block_size)
 
 
 def _one_size_only(options: Options) -> str | None:
-    return one_size_only(options.cudagraphs, options.external)
+    return ONE_SIZE if options.graph else one_size_only(options.cudagraphs, options.external)
 
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
@@ -145,9 +151,13 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     proof = replace(proof, artifact_bytes=made.path.stat().st_size)
     layouts = input_layouts(inputs, context.sizes)
     run = in_own_mode(made.library, options.cudagraphs, made.module)
-    return LoadedProgram(
-        lambda tensors: run(*tensors), layouts, proof, context.sizes, trace_engines, copying=options.cudagraphs
+    # The kernels of a replayed graph have no operator that launched them; without others, all are TensorRT's.
+    whole = options.graph and not proof.operators_outside
+    tracer = partial(trace_operators, own=("",)) if whole else trace_engines
+    engine = LoadedProgram(
+        lambda tensors: run(*tensors), layouts, proof, context.sizes, tracer, copying=options.cudagraphs
     )
+    return capture(engine, inputs) if options.graph else engine
 
 
 BACKEND = Backend(
@@ -158,6 +168,7 @@ BACKEND = Backend(
     defaults=(
         DefaultOptions(Options(), devices=("cuda",), dtypes=("bf16", "fp16"), suite="quick"),
         DefaultOptions(Options(cudagraphs=True), devices=("cuda",), dtypes=("bf16",)),
+        DefaultOptions(Options(graph=True), devices=("cuda",), dtypes=("bf16",)),
         DefaultOptions(Options(optimization_level=5), devices=("cuda",), suite="full"),
         DefaultOptions(Options(require_full_compilation=False), devices=("cuda",), suite="full"),
     ),
@@ -168,6 +179,7 @@ BACKEND = Backend(
     own_attention=True,
     quantise_operators=QUANTISE_OPERATORS,
     checks="the program loaded from disk holds at least one TensorRT engine; other operators are listed",
+    binds_memory=lambda options: options.graph,
     same_when_traced=("cuda",),
     keeps_module_weights=False,
     caches=True,

@@ -142,7 +142,7 @@ BACKEND = Backend(
     build=_build,
     options=Options,
     defaults=(
-        DefaultOptions(Options(), devices=("cuda",), dtypes=("bf16", "fp16")),
+        DefaultOptions(Options(), devices=("cuda",), dtypes=("bf16",)),
         DefaultOptions(Options(cudagraphs=True), devices=("cuda",), suite="full"),
         DefaultOptions(Options(freezing=False), devices=("cuda",), suite="full"),
         DefaultOptions(Options(freezing=False, cudagraphs=True), devices=("cuda",), suite="full"),

@@ -48,6 +48,9 @@ class Options:
     min_block_size: int = 1
     """Smallest number of operators in an engine; PyTorch runs smaller groups. torch_tensorrt's own default is 5."""
     cudagraphs: bool = False
+    """Let torch_tensorrt's runtime capture each engine; it copies inputs and outputs at each call."""
+    graph: bool = False
+    """Capture each call as one CUDA graph that reads its inputs in place (capture.py); no card has run this."""
     require_full_compilation: bool = True
     """Fail the build if TensorRT lacks an operator outside of `external`; if False, PyTorch runs that operator."""
     external: str = ""

@@ -173,6 +173,13 @@ def has_native_bf16() -> bool:
     return bool(_BF16_FLAGS & set(read_host().cpu_flags))
 
 
+def gpu_capability() -> tuple[int, int]:
+    """Return the compute capability of the first GPU; 8.0 if there is none, or if NVML does not report it."""
+    facts = read_host().gpus
+    major, _, minor = str(facts[0].get("compute_capability", "8.0") if facts else "8.0").partition(".")
+    return int(major), int(minor)
+
+
 def half_dtype(device: Device) -> Dtype:
     """Return the 16-bit dtype that `device` computes fast: bf16, or fp16 on a GPU without bf16; fp32 on a CPU without
     bf16.
@@ -181,8 +188,7 @@ def half_dtype(device: Device) -> Dtype:
     """
     if device == "cpu":
         return "bf16" if has_native_bf16() else "fp32"
-    capability = str(read_host().gpus[0].get("compute_capability", "8.0")) if read_host().gpus else "8.0"
-    return "bf16" if int(capability.partition(".")[0]) >= 8 else "fp16"
+    return "bf16" if gpu_capability() >= (8, 0) else "fp16"
 
 
 def default_device() -> Device:

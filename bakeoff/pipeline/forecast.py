@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.backends.backend import by_options
 from bakeoff.mix import SlotChoice
 from bakeoff.models.component import Quantisation
+from bakeoff.models.options import options_of
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.pipeline.parts import usable
 from bakeoff.plan.memory import kept_copies
@@ -89,7 +91,10 @@ def _between_ms(loop: Loop, choice: SlotChoice) -> dict[str, float]:
     share = sum(count for key, count in calls.items() if key.slot == choice.slot) / max(1, sum(calls.values()))
     if not loop.between_ns:
         return {}
-    kind = "bound" if resolve_backend(choice.backends[-1].name).binds_memory else "passed"
+    use = choice.backends[-1]
+    backend = resolve_backend(use.name)
+    binds = by_options(backend.binds_memory, options_of(backend, dict(use.options)))
+    kind = "bound" if binds else "passed"
     return {BETWEEN: loop.between_ns[kind] * share / 1e6}
 
 

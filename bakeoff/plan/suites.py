@@ -82,7 +82,8 @@ def _default_options(
 
     On a CPU, a backend for CUDA only, or for builders that are, contributes one set of options, except in the quick
     suite: its row says what it lacks, so that a table made without a GPU still lists it. Options for components with
-    other layers are left out, unless the request names the backend and it has no others.
+    other layers, and except in the full suite for other GPUs, are left out, unless the request names the backend and it
+    has no others.
     """
     builders = [_read_backend(one.then)[0] for one in backend.defaults if one.then] or [backend]
     able_devices = set(backend.devices) & {each for one in builders for each in one.devices}
@@ -91,7 +92,12 @@ def _default_options(
     if refused and request.suite == "quick" and not request.backends:
         return []
     fitting = _of_suite(fitting, request.suite, named=bool(request.backends))
-    able = [one for one in fitting if not one.layers or set(one.layers) & set(component.layers)]
+    capability = (99, 0) if request.suite == "full" else host.gpu_capability()
+    able = [
+        one
+        for one in fitting
+        if one.least_capability <= capability and (not one.layers or set(one.layers) & set(component.layers))
+    ]
     fitting = able if able or not request.backends else fitting
     return [replace(one, dtypes=one.dtypes or ("bf16",)) for one in fitting[:1]] if refused else fitting
 

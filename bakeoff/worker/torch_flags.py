@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from bakeoff.backends.attention import FLASH, flash_implementation, use_flash_implementation
 from bakeoff.backends.torch_internals import change_inductor_settings, read_inductor_settings
 from bakeoff.machine import host
 from bakeoff.models.types import Scalar
@@ -42,10 +43,14 @@ class Flags:
     memory_efficient_sdp: bool
     cudnn_sdp: bool
     math_sdp: bool
+    flash_attention: str
+    fp16_accumulation: bool
     inductor: tuple[tuple[str, bool], ...] = ()
     """Settings of inductor that torchao changes, by name; empty if inductor was not imported yet."""
 
 
+_UNUSUAL: Mapping[str, Scalar] = {FLASH: "", "fp16_accumulation": False}
+"""Values with which these flags are left out of records: what no row had before a backend offered it."""
 _applied: Flags | None = None
 """Flags last read or applied here, which should be in force; None if unknown. `read_flags` corrects them."""
 
@@ -65,6 +70,8 @@ def read_flags() -> Flags:
         memory_efficient_sdp=attention.mem_efficient_sdp_enabled(),
         cudnn_sdp=attention.cudnn_sdp_enabled(),
         math_sdp=attention.math_sdp_enabled(),
+        flash_attention=flash_implementation(),
+        fp16_accumulation=bool(getattr(matmul, "allow_fp16_accumulation", False)),
         inductor=tuple(read_inductor_settings().items()),
     )
     _applied = found
@@ -108,6 +115,8 @@ _SETTERS: Mapping[str, Callable[[Any], None]] = {
     "memory_efficient_sdp": torch.backends.cuda.enable_mem_efficient_sdp,
     "cudnn_sdp": torch.backends.cuda.enable_cudnn_sdp,
     "math_sdp": torch.backends.cuda.enable_math_sdp,
+    "flash_attention": use_flash_implementation,
+    "fp16_accumulation": _set_matmul("allow_fp16_accumulation"),
     "inductor": lambda values: change_inductor_settings(dict(values)),
 }
 
@@ -170,7 +179,11 @@ def settings() -> dict[str, Scalar]:
     """
     found = read_flags()
     return {
-        **{entry.name: getattr(found, entry.name) for entry in fields(Flags) if entry.name != "inductor"},
+        **{
+            entry.name: value
+            for entry in fields(Flags)
+            if entry.name != "inductor" and (value := getattr(found, entry.name)) != _UNUSUAL.get(entry.name)
+        },
         "interop_threads": torch.get_num_interop_threads(),
         "cudnn_version": torch.backends.cudnn.version(),
         "cuda_version": torch.version.cuda,

@@ -24,7 +24,7 @@ from bakeoff.plan.suites import compositions
 from bakeoff.record.schema import Record
 from bakeoff.worker.checked_variant import ran_instead
 from bakeoff.worker.checks.dispatch import dispatched
-from bakeoff.worker.torch_flags import flags, settings
+from bakeoff.worker.torch_flags import apply_flags, flags, read_flags, settings
 
 KERNELS = {
     "flash": "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4>>",
@@ -167,6 +167,49 @@ def test_kernels_of_a_trace_tell_the_kinds_apart(tmp_path: Path, kind: Kind) -> 
     assert check(frozenset(), False) == "", "a captured graph dispatches nothing: its trace decides"
 
 
+@pytest.mark.parametrize("kind", ["fa3", "fa4"])
+def test_another_flash_attention_is_activated_for_build_and_calls_and_left_after_them(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By stand-ins for the packages, registered as torch documents it for those who provide one."""
+    active: list[str] = []
+
+    class Handle:
+        def remove(self) -> None:
+            active.clear()
+
+    def register() -> Handle:
+        active.append(kind.upper())
+        return Handle()
+
+    monkeypatch.setattr("torch.nn.attention._registry._FLASH_ATTENTION_IMPLS", {kind.upper(): register})
+    before = read_flags()
+    made = BACKEND.prepare(Attention(), inputs(), Options(kind), context(tmp_path))
+    assert (active, made.settings["flash_attention"]) == ([kind.upper()], kind.upper())
+    with_it = read_flags()
+    assert settings() == {**settings(), **made.settings}
+    apply_flags(before)  # as a mix does before a call of another engine
+    assert (active, "flash_attention" in settings()) == ([], False)
+    apply_flags(with_it)
+    assert active == [kind.upper()]
+    (check,) = made.ran_instead
+    own = "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<"
+    assert check(frozenset([*PRODUCTS, own, "_scaled_dot_product_flash_attention"]), True) == ""
+    assert KERNELS["flash"] in check(frozenset([*PRODUCTS, own, KERNELS["flash"]]), False)
+    assert check(frozenset([KERNELS["cudnn"]]), False).startswith("cudnn attention")
+    apply_flags(before)
+
+
+@pytest.mark.parametrize(("kind", "package"), [("fa3", "flash_attn_interface"), ("fa4", "flash_attn")])
+def test_a_package_that_lacks_or_is_another_is_named(kind: Kind, package: str, tmp_path: Path) -> None:
+    assert package in (BACKEND.unavailable(Options(kind), "cuda") or "")
+    assert BACKEND.unavailable(Options("flash"), "cpu") is None
+    before = settings()
+    with pytest.raises(Unsupported, match=f"torch cannot activate {kind.upper()}: No module named '{package}"):
+        BACKEND.prepare(Attention(), inputs(), Options(kind), context(tmp_path))
+    assert settings() == before
+
+
 def test_what_no_kernel_of_the_kind_computes_is_refused_with_torchs_reason(tmp_path: Path) -> None:
     before = settings()
     with pytest.raises(Unsupported, match=r"no flash attention .*same last dimension"):
@@ -181,7 +224,7 @@ def test_a_module_without_attention_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("component", "device", "expected"),
-    [("wm", "cpu", 2), ("wm", "cuda", 4), ("matrix-vae", "cuda", 4), ("image", "cuda", 0)],
+    [("wm", "cpu", 2), ("wm", "cuda", 6), ("matrix-vae", "cuda", 6), ("image", "cuda", 0)],
 )
 def test_the_full_suite_has_a_row_for_each_kind_where_there_is_attention(
     component: str, device: str, expected: int

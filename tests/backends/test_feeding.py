@@ -228,7 +228,10 @@ def test_outputs_in_a_pool_of_all_engines_are_copied() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")
-@pytest.mark.parametrize("text", ["eager", "inductor", "inductor[mode=reduce-overhead]", "cudagraph", "aoti"])
+@pytest.mark.parametrize(
+    "text",
+    ["eager", "inductor", "inductor[mode=reduce-overhead]", "inductor[graph]", "cudagraph", "aoti", "aoti[graph]"],
+)
 def test_a_gpu_loop(text: str, tmp_path: Path) -> None:
     name, options = parse_use(text)
     backend = resolve_backend(name)

@@ -49,9 +49,9 @@ def as_typed(backend: Backend, default: DefaultOptions) -> str:
 
 
 def every_backend(device: str) -> tuple[str, ...]:
-    """All usual option sets of all backends for `device`, as typed; quantisers take the smallest layer too."""
+    """All usual option sets of all backends for `device` in bf16, as typed; quantisers take the smallest layer too."""
     found = []
-    for backend in map(resolve_backend, backend_names()):
+    for backend in (each for each in map(resolve_backend, backend_names()) if "bf16" in each.dtypes):
         fitting = [default for default in backend.defaults if device in default.devices]
         for default in [default for default in fitting if default.suite != "full"] or fitting[:1]:
             options = default.options

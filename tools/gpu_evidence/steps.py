@@ -75,10 +75,19 @@ class _Group:
 
 _GROUPS = (
     _Group("torch", ("eager", "cudagraph", "inductor[]", "inductor[mode=reduce-overhead]")),
+    _Group(
+        "captured",
+        ("inductor[freezing,graph]", "inductor[mode=max-autotune-no-cudagraphs,freezing,graph]", "aoti[graph]"),
+    ),
     _Group("tensorrt", ("tensorrt[]", "tensorrt[cudagraphs]")),
     _Group(
         "tensorrt-aot",
-        ("tensorrt-aot[]", "tensorrt-aot[cudagraphs]", "tensorrt-aot[require_full_compilation=false]"),
+        (
+            "tensorrt-aot[]",
+            "tensorrt-aot[cudagraphs]",
+            "tensorrt-aot[graph]",
+            "tensorrt-aot[require_full_compilation=false]",
+        ),
     ),
     _Group(
         "fp8",
@@ -107,6 +116,11 @@ _GROUPS = (
     _Group(
         "mx", tuple(f"mx[kind={kind}]+inductor[mode=reduce-overhead]" for kind in ("mxfp8", "nvfp4")), quantises=True
     ),
+    _Group(
+        "tensorrt-onnx",
+        ("examples/backends/tensorrt_onnx.py:BACKEND[]", "examples/backends/tensorrt_onnx.py:BACKEND[graph]"),
+    ),
+    _Group("fp16-accumulation", ("cudagraph", "fp16-accumulation+cudagraph"), ("fp16",)),
     _Group("tensorrt-unfrozen", ("tensorrt[freezing=false]", "tensorrt[cudagraphs,freezing=false]")),
 )
 _EXPORTED = {"aoti": "bf16", "tensorrt-aot": "bf16", "onnxruntime": "fp16", "torch.export": "bf16"}

@@ -12,7 +12,7 @@ import pytest
 from records import GPU_HOST, HOST
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import SUITES, Backend
+from bakeoff.backends.backend import Backend
 from bakeoff.machine import host, paths
 from bakeoff.machine.host import Host
 from bakeoff.machine.identity import Machine
@@ -74,10 +74,17 @@ ON_CPU = (
     "onnxruntime", "int8+inductor", "modelopt+tensorrt-aot[cudagraphs]",
 )  # fmt: skip
 BF16_ON_CUDA = (
-    "eager", "eager[channels_last]", "cudagraph", "cudagraph[channels_last]", "inductor[freezing]",
-    "inductor[mode=reduce-overhead,freezing]", "inductor[mode=max-autotune-no-cudagraphs,freezing]", "aoti",
-    "aoti[freezing]", "tensorrt", "tensorrt-aot", "tensorrt-aot[cudagraphs]", "int8+inductor[mode=reduce-overhead]",
-    "fp8[kind=per-row]+inductor[mode=reduce-overhead]", "modelopt+tensorrt-aot[cudagraphs]",
+    "eager", "eager[channels_last]", "cudagraph", "cudagraph[channels_last]",
+    "inductor[mode=reduce-overhead,freezing]", "inductor[mode=max-autotune,freezing]",
+    "inductor[mode=max-autotune-no-cudagraphs,freezing,graph]", "aoti", "aoti[graph]", "aoti[freezing,graph]",
+    "tensorrt", "tensorrt-aot", "tensorrt-aot[cudagraphs]", "tensorrt-aot[graph]",
+    "int8+inductor[mode=reduce-overhead]", "fp8[kind=per-row]+inductor[mode=max-autotune]",
+    "modelopt+tensorrt-aot[cudagraphs]", "attention+inductor[mode=reduce-overhead,freezing]",
+    "attention[kind=cudnn]+inductor[mode=reduce-overhead,freezing]",
+)  # fmt: skip
+ON_BLACKWELL = (
+    "mx+inductor[mode=max-autotune]", "mx[kind=nvfp4]+inductor[mode=max-autotune]",
+    "modelopt[kind=nvfp4]+tensorrt-aot[cudagraphs]",
 )  # fmt: skip
 QUICK_ON_CUDA = ("eager", "cudagraph", "inductor[mode=reduce-overhead,freezing]", "tensorrt-aot")
 
@@ -104,40 +111,37 @@ class TestDefaults:
                 ("fp32", ("eager",)),
                 ("tf32", ("eager",)),
                 ("bf16", BF16_ON_CUDA),
-                ("fp16", ("tensorrt", "tensorrt-aot", "onnxruntime[cuda_graph]")),
+                ("fp16", ("tensorrt-aot", "onnxruntime[cuda_graph]")),
             )
             for backend in backends
         ]
         assert variants(make_plan(Request("toy", backends=TWO, device="cpu")))[0] == "toy:tiny.world/eager/fp32@cpu"
 
     @pytest.mark.parametrize("component", ["wm", "image", "audio", "matrix-vae", "matrix-wm"])
-    def test_about_sixteen_rows_a_workload_and_compilers_in_16_bits_on_cuda(
+    def test_about_eighteen_rows_a_workload_and_compilers_in_16_bits_on_cuda(
         self, component: str, pretend: Pretend
     ) -> None:
         """Quantisers of linear layers, and layouts of convolutions, only where the component has such layers."""
         pretend(GPU_HOST)
         plan = make_plan(Request(component))
-        assert 14 <= len(plan.rows) / len({row.subject for row in plan.rows}) <= 18
+        assert 18 <= len(plan.rows) / len({row.subject for row in plan.rows}) <= 20
         for row in plan.rows:
             assert row.variant.dtype in ("bf16", "fp16") or row.variant.backend == "eager"
         layers = resolve_component(component).layers
         found = {row.variant.backend for row in plan.rows}
         assert any(name.startswith(("int8", "fp8")) for name in found) is ("linear" in layers)
         assert ("eager[channels_last]" in found) is any(layer.startswith("conv") for layer in layers)
+        attending = [name for name in found if name.startswith("attention")]
+        assert len(attending) == 2 * ("attention" in layers)
+        pretend(replace(GPU_HOST, gpus=({**GPU_HOST.gpus[0], "compute_capability": "10.0"},)))
+        more = {row.variant.backend for row in make_plan(Request(component)).rows} - found
+        assert more == set(ON_BLACKWELL if "linear" in layers else ())
 
-    def test_hours_on_a_gpu_with_every_backend_are_those_of_the_page(
-        self, pretend: Pretend, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_a_gpu_cannot_compute_is_named_only_where_it_is_asked_for(self, pretend: Pretend) -> None:
         pretend(GPU_HOST)
-        monkeypatch.setattr(Backend, "unavailable", lambda *_asked: None)
-        text = (Path(__file__).parents[3] / "docs" / "sweeps.md").read_text(encoding="utf-8")
-        rows = re.findall(r"^\| (`.+) \| ([\d.]+) \| ([\d.]+) \| (\d+) \|$", text, re.MULTILINE)
-        stated = {name: figures for cell, *figures in rows for name in re.findall(r"`(.+?)`", cell)}
-        assert sorted(stated) == sorted(name for name in component_names() if name != "toy")
-        for name, figures in stated.items():
-            plans = [make_plan(Request(name, suite=suite)) for suite in SUITES]
-            quick, usual, full = (estimate(plan, history_of([])).seconds / 3600 for plan in plans)
-            assert figures == [f"{quick:.1f}", f"{usual:.1f}", f"{full:.0f}"], name
+        bf16 = [name.split("/")[1] for name in planned(backends=("mx",), dtypes=("bf16",))]
+        assert bf16 == [name for name in ON_BLACKWELL if name.startswith("mx")]
+        assert "toy:small.world/mx+inductor[mode=max-autotune]/bf16@cuda" in planned(backends=(), suite="full")
 
     @pytest.mark.parametrize(("capability", "half"), [("7.5", "fp16"), ("8.0", "bf16"), ("10.0", "bf16")])
     def test_a_gpu_without_bf16_gets_fp16(self, capability: str, half: str, pretend: Pretend) -> None:

@@ -32,14 +32,18 @@ ON_CUDA = (
     "inductor[mode=reduce-overhead]/bf16",
     "inductor[mode=max-autotune]/bf16",
     "inductor[mode=max-autotune-no-cudagraphs,freezing]/bf16",
+    "inductor[graph]/bf16",
+    "inductor[mode=max-autotune-no-cudagraphs,freezing,graph]/bf16",
     "aoti/bf16",
     "aoti[freezing]/bf16",
+    "aoti[graph]/bf16",
     "torch.export/bf16",
     "tensorrt/bf16",
     "tensorrt[cudagraphs]/bf16",
     "tensorrt[freezing=false]/bf16",
     "tensorrt-aot/bf16",
     "tensorrt-aot[cudagraphs]/bf16",
+    "tensorrt-aot[graph]/bf16",
     "tensorrt-aot[require_full_compilation=false]/bf16",
     "tensorrt-rtx/fp16",
     "tensorrt-rtx[cuda_graph]/fp16",
@@ -51,6 +55,7 @@ ON_CUDA = (
     "fp8[least=0]+inductor/bf16",
     "fp8[kind=per-row,least=0]+inductor/bf16",
     "fp8[kind=per-tensor,least=0]+inductor[mode=reduce-overhead]/bf16",
+    "fp8[kind=per-row,least=0]+inductor[graph]/bf16",
     "modelopt[least=0]+tensorrt/bf16",
     "modelopt[least=0]+tensorrt-aot/bf16",
     "mx[least=0]+inductor/bf16",
@@ -59,8 +64,14 @@ ON_CUDA = (
     "attention[kind=flash]+inductor/bf16",
     "attention[kind=efficient]+inductor/bf16",
     "attention[kind=cudnn]+inductor/bf16",
+    "attention[kind=fa3]+inductor/bf16",
+    "attention[kind=fa4]+inductor/bf16",
+    "fp16-accumulation+cudagraph/fp16",
 )
-EXPORTED_ON_CUDA = ("aoti/bf16", "torch.export/bf16", "tensorrt-aot/bf16", "tensorrt-rtx/fp16", "onnxruntime/fp32")
+EXPORTED_ON_CUDA = (
+    "aoti/bf16", "aoti[graph]/bf16", "torch.export/bf16", "tensorrt-aot/bf16", "tensorrt-aot[graph]/bf16",
+    "tensorrt-rtx/fp16", "onnxruntime/fp32",
+)  # fmt: skip
 ON_CPU = ("int8[least=0]+eager/fp32",)
 QUANTISERS = ("int8", "fp8", "modelopt", "mx")
 PATIENT = replace(FAST, build_deadline_s=180.0, large_build_deadline_s=180.0)

@@ -44,10 +44,11 @@ def test_every_attention_kernel_and_reduced_reduction_is_a_setting() -> None:
         (torch.backends.cuda.enable_math_sdp, "math_sdp"),
         (lambda on: setattr(matmul, "allow_bf16_reduced_precision_reduction", on), "bf16_reduced_precision_reduction"),
         (lambda on: setattr(matmul, "allow_fp16_reduced_precision_reduction", on), "fp16_reduced_precision_reduction"),
+        (lambda off: setattr(matmul, "allow_fp16_accumulation", not off), "fp16_accumulation"),
     ):
         change(False)
         try:
-            assert {key for key, value in settings().items() if value != before[key]} == {name}
+            assert {key for key, value in settings().items() if value != before.get(key)} == {name}
         finally:
             change(True)
     assert settings() == before

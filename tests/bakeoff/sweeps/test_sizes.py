@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from lab import FAST, Recorder, Swept, marked_folder, outcome, sweep
-from pages import tables_text
 
 from bakeoff.artifact.export import plan_export
 from bakeoff.bring.bring import bring
@@ -14,8 +13,6 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import parse_sizes
 from bakeoff.plan.request import Request
 from bakeoff.record.schema import Record, SizeResult
-from bakeoff.report.groups import newest
-from bakeoff.report.pages import sweep as page_of_sweep
 
 SOURCE = """
 import time
@@ -141,23 +138,6 @@ def test_a_backend_that_says_nothing_of_sizes_is_not_built(records: dict[str, Re
         ("cudagraph", "cudagraph runs on cuda, not on cpu"),
     ):
         assert (records[name].status, records[name].measurement.reason) == ("unsupported", reason)
-
-
-def test_the_table_names_each_fault_by_size(swept: Swept) -> None:
-    text = tables_text(newest(swept.done.stored), (), swept.done.stored)
-    table = text.partition("but not asked for\n")[2].partition("\n\n")[0]
-    lines = {line.split(" fp32")[0]: line for line in table.splitlines() if " fp32" in line}
-    assert "x.0=6 *" in text
-    assert lines["compiles"].count("recompiled 1x, first call ") == 3
-    assert lines["refuses"].count("refused") == 1
-    assert lines["goes-wrong"].count("parity_failed") == 1
-    assert not {"static", "cudagraph"} & set(lines)
-    sizes = {
-        str(row["variant"]).split("/")[1]: row["sizes"]
-        for row in page_of_sweep.as_rows(swept.done.stored)
-        if "sizes" in row
-    }
-    assert [one["status"] for one in sizes["refuses"]] == ["ok", "ok", "refused", "ok"]
 
 
 def test_an_engine_that_pads_is_found_by_its_times(tmp_path: Path) -> None:

@@ -174,8 +174,3 @@ def test_where_the_model_takes_no_size_between_the_listed_ones_that_is_said(tmp_
 def test_an_artifact_has_one_size(swept: Swept) -> None:
     with marked_folder(swept.cache.parent), pytest.raises(BakeoffError, match="an artifact has one size of each input"):
         plan_export(replace(swept.plan.request, backends=("torch.export[]",)))
-
-
-def test_a_component_of_the_lab_has_fixed_shapes(tmp_path: Path) -> None:
-    with marked_folder(tmp_path), pytest.raises(BakeoffError, match="toy has fixed shapes"):
-        bring("toy", 0, 1, Recorder(), parse_sizes(["x.0=1,2"]))

@@ -454,7 +454,3 @@ class TestCommand:
         assert len(found["records"]) == 2
         assert found["out_of_time"]["time_limit_s"] == HOUR
         assert [row["expected_s"] for row in found["out_of_time"]["left_out"]] == [2 * HOUR, 2 * HOUR]
-
-    def test_refuses_what_is_no_time(self) -> None:
-        ended = self.sweep("--time-limit", "0")
-        assert "give more than 0" in str(ended.exception)

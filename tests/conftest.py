@@ -1,9 +1,7 @@
 """Every test has its own cache, records and locks, and what lies in support/ can be imported here and in workers."""
 
 import ctypes
-import functools
 import itertools
-import json
 import os
 import shutil
 import signal
@@ -12,8 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -27,8 +23,6 @@ from lab import FAST, SHORT_LOOK_S, Recorder  # noqa: E402
 from bakeoff.machine import host, paths  # noqa: E402
 from bakeoff.process import supervisor  # noqa: E402
 from bakeoff.record.policy import Policy  # noqa: E402
-from bakeoff.report.figures import vega  # noqa: E402
-from bakeoff.report.render import html  # noqa: E402
 
 LONGEST = (
     "export/test_packages.py",
@@ -131,30 +125,6 @@ def _forked_workers(_shared_by_all_tests: None) -> Iterator[None]:
             patch.setattr(supervisor, "subprocess", Subprocess)
         yield
     SERVER.stop()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _equal_figures_are_drawn_once() -> Iterator[None]:
-    """Most pages of tests show the same few records, and a specification gives the same bytes whenever it is drawn
-    (test_plots.TestDeterminism, in a process of its own). The product's refusals come first, as always."""
-    library = vega.library
-    script = functools.cache(lambda: library().javascript_bundle())
-
-    @functools.cache
-    def drawn(specification: str) -> str:
-        return str(library().vegalite_to_svg(json.loads(specification)))
-
-    def keeping() -> Any:
-        return SimpleNamespace(
-            __version__=library().__version__,
-            vegalite_to_svg=lambda made: drawn(json.dumps(made)),
-            javascript_bundle=script,
-        )
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (vega, html):
-            patch.setattr(module, "library", keeping)
-        yield
 
 
 class _Stack(ctypes.Structure):

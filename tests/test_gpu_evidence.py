@@ -27,7 +27,7 @@ sys.path.insert(0, str(TOOLS))
 from gpu_evidence import main as tool  # noqa: E402
 from gpu_evidence import plans, smoke  # noqa: E402
 from gpu_evidence.processes import SIGNALS  # noqa: E402
-from gpu_evidence.steps import GPU_BACKEND_TESTS, GPU_LIBRARY_TESTS, GPU_TESTS, SUBJECTS, Step, steps  # noqa: E402
+from gpu_evidence.steps import GPU_BACKEND_TESTS, GPU_LIBRARY_TESTS, GPU_TESTS, Step, steps  # noqa: E402
 
 ALL = steps()
 FACTS = {
@@ -133,21 +133,6 @@ def test_a_failure_stops_nothing_and_is_repeated_only_when_asked(pretended: Pret
     assert (code, sweeps(pretended.called())) == (0, ["image"])
 
 
-def test_whole_frames_run_after_the_sweeps_and_go_on_where_they_were_cut(pretended: Pretended) -> None:
-    names = [step.name for step in ALL]
-    assert max(names.index(step.name) for step in ALL if step.kind == "sweep") < names.index("pipeline-owl")
-    only = ("--only", "torch-audio,pipeline-*")
-    pretended.answer(sleeps="profile owl")
-    assert pretended.call(*only, "--budget", "1")[0] == 75
-    assert pretended.called()[-1].split()[3:5] == ["profile", "owl:1b"]
-    pretended.answer()
-    assert pretended.call(*only)[0] == 0
-    first, second = pretended.called()
-    assert "--mix best" in first
-    assert first.endswith("--resume")
-    assert "profile matrix:universal" in second
-
-
 @pytest.mark.parametrize(
     "change",
     [{"code": "other"}, {"versions": {"torch": "2.14.0"}}, {"gpus": ["NVIDIA H200"]}, {"driver": "590"}],
@@ -223,42 +208,12 @@ def test_the_archive_holds_what_is_new_and_no_weights(pretended: Pretended) -> N
     }
 
 
-def test_the_first_line_says_what_does_not_import(pretended: Pretended) -> None:
-    pretended.facts["missing"] = {"torch_tensorrt": "ModuleNotFoundError: No module named 'torch_tensorrt'"}
-    pretended.answer()
-    code, said = pretended.call("--only", "torch-audio")
-    assert code == 0
-    assert re.match(r"DOES NOT IMPORT: torch_tensorrt: .*No module named", said[0])
-    assert said[1].startswith("libraries: ")
-    pretended.facts = {"missing": {"bakeoff": "ModuleNotFoundError: No module named 'msgspec'"}}
-    pretended.answer()
-    code, said = pretended.call("--only", "torch-audio")
-    assert code == 2
-    assert "msgspec" in said[0]
-
-
 def test_without_a_gpu_nothing_is_run(pretended: Pretended) -> None:
     pretended.facts["gpus"] = []
     pretended.answer()
     assert pretended.call("--only", "torch-*")[0] == 2
     assert pretended.called() == []
     assert pretended.call("--only", "nonsense-*")[0] == 2
-
-
-def test_the_order_is_that_of_worth() -> None:
-    names = [step.name for step in ALL]
-    assert len(set(names)) == len(names)
-    assert [step.kind for step in ALL[:4]] == ["doctor", "fast", "smoke", "smoke"]
-    table = [step for step in ALL if step.name.startswith("torch-")]
-    assert ALL[4 : 4 + len(SUBJECTS)] == tuple(table)
-    assert [step.subject for step in table] == list(SUBJECTS)
-    assert {step.backends for step in table} == {("eager", "cudagraph", "inductor[]", "inductor[mode=reduce-overhead]")}
-    groups = list(dict.fromkeys(re.sub(r"-(wm-.*|matrix-wm|image|audio|matrix-vae)$", "", step.name) for step in ALL))
-    assert groups.index("tensorrt") < groups.index("tensorrt-aot") < groups.index("fp8") < groups.index("aoti")
-    assert (
-        groups.index("onnxruntime") < groups.index("baselines") < groups.index("gpu-tests") < groups.index("selftest")
-    )
-    assert ALL[-1].kind == "export"
 
 
 def test_every_backend_for_cuda_is_tried_swept_and_exported() -> None:

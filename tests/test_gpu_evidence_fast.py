@@ -222,13 +222,6 @@ def test_a_row_that_comes_late_comes_with_eager_anew(driven: tuple[fast.Driver, 
     assert [each.record.baseline for each in rows].count(True) == 3, "the aged one, one for the second row, one now"
 
 
-def test_a_row_whose_eager_did_not_fit_brings_it(driven: tuple[fast.Driver, StandIn]) -> None:
-    driver, stand_in = driven
-    driver.order = (BESIDE, *[line for line in CUDA if line[:3] == ("audio", "cudagraph", "bf16")])
-    driver.run()
-    assert stand_in.ran == ["audio eager bf16", "audio cudagraph bf16"]
-
-
 def test_what_does_not_fit_is_left_and_shorter_rows_still_run(driven: tuple[fast.Driver, StandIn]) -> None:
     driver, stand_in = driven
     driver._ends = time.monotonic() + 13

@@ -111,12 +111,19 @@ def check(ran: Ran, code: ErrorCode, says: Sequence[str] = (), exit: int = 2, al
         assert part in ran.said[0], f"{part!r} is not in {ran.said[0]!r}"
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    save(tmp_path / "runs", record("eager", [1.0] * 20))
-    files.update(tmp_path / "runs")
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("filled")
+    save(folder / "runs", record("eager", [1.0] * 20))
+    files.update(folder / "runs")
     for name, text in OWN_CODE.items():
-        (tmp_path / name).write_text(text)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def lab(filled: Path, tmp_path: Path) -> Lab:
+    shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
     return Lab(tmp_path)
 
 

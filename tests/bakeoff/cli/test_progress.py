@@ -89,14 +89,6 @@ def drawn(width: int, *records: Record, height: int = 24, rows: tuple[Row, ...] 
 
 @pytest.mark.usefixtures("clock")
 class TestDrawn:
-    @pytest.mark.parametrize("records", [(), SOME])
-    def test_what_runs_and_the_times(self, records: tuple[Record, ...]) -> None:
-        assert drawn(100, *records) == [
-            "[1/3] inductor fp32            compiling, up to the first call   0 s",
-            "[2/3] inductor[freezing] fp32  waiting for steady state: call 3  0 s",
-            "0 s so far, about 4 min left",
-        ]
-
     @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
     def test_no_line_is_wider_than_the_terminal(self, width: int) -> None:
         assert max(map(len, drawn(width, *SOME))) <= width
@@ -238,17 +230,6 @@ def test_rows_of_before_an_interruption_count_and_are_not_repeated() -> None:
         "ceilings  ok  3 ceilings",
         "[2/3] inductor[freezing] fp32  ok  5.000 ms [4.900, 5.100]  2.00x eager fp32  (fastest so far)",
     ]
-
-
-def test_the_ranking_is_printed_when_the_rows_are_timed() -> None:
-    file = io.StringIO()
-    with TerminalProgress(ROWS, Console(file=file, width=80)) as progress:
-        for record in (*SOME, SOME[1]):
-            progress.result(record)
-        progress.ranked("Still to come: the final.")
-    ranking, to_come, _ = file.getvalue().splitlines()
-    assert ranking == "toy:tiny.world, batch 1: inductor[freezing] fp32 5.000 ms, eager fp32 10.00 ms"
-    assert to_come == "Still to come: the final."
 
 
 def test_processes_of_a_variant_are_told_apart() -> None:

@@ -1,10 +1,9 @@
 """The command `bakeoff session aggregate`: what it prints, its JSON, and its exit codes."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
-from rank_records import lockstep, on, record, watched, write
+from rank_records import lockstep, record, write
 from typer.testing import CliRunner, Result
 
 from bakeoff.cli import app
@@ -15,24 +14,6 @@ SLOW_2 = (5, 5, 25, 5)
 
 def called(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, ["session", "aggregate", *map(str, arguments)])
-
-
-def test_ranks_and_the_straggler_are_shown(tmp_path: Path) -> None:
-    ranks = [on(made, device="GPU-a") for made in lockstep(SLOW_2)]
-    ranks = [replace(made, monitored=watched("GPU-a", 8192, 40)) for made in ranks]
-    done = called(write(tmp_path, ranks))
-    assert done.exit_code == 0, done.output
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("rank 2 is the straggler: it costs at most 20.000 of 30.000 ms a unit, because it waits")
-    assert "toy, run run-1, parallelism model, read from " in done.stdout
-    rows = [line.split() for line in lines if line.strip()[:1].isdigit()]
-    assert [row[0] for row in rows] == ["0", "1", "2", "3"]
-    (denoise,) = [line.split() for line in lines if line.startswith("phase.denoise")]
-    assert " ".join(denoise) == "phase.denoise ms a unit 5.000 5.000 25.000 0 2 4"
-    assert (
-        "frames/s of the run: 400.000, one video by all ranks, whose units take the same time within 5%" in done.stdout
-    )
-    assert "energy of GPU-a: 40.0 J" in done.stdout
 
 
 def test_json_is_nothing_but_the_reports(tmp_path: Path) -> None:

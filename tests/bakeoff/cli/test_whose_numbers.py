@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,13 +23,11 @@ IGNORED = Path(__file__).parents[3] / ".gitignore"
 FIND_PUBLISHED = paths.published_runs
 
 
-@pytest.fixture
-def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with published records of two machines, their pages, and README with a block; in a folder of it, which
-    is returned, commands find the checkout and not its package."""
-    monkeypatch.setenv(identity.VARIABLE, "a machine that never measured")
-    monkeypatch.setattr(paths, "published_runs", FIND_PUBLISHED)
-    published = tmp_path / "runs" / "published"
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with published records of two machines, their pages, and README with a block."""
+    folder = tmp_path_factory.mktemp("committed")
+    published = folder / "runs" / "published"
     for index, cpu in enumerate(("Old CPU", "Published CPU")):
         for backend, ms in (("eager", 20.0), ("aoti", 10.0)):
             created = f"2026-01-0{index + 1}T03:04:05.000000Z"
@@ -36,15 +35,24 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             save(published, replace(made, created=created))
     files.update(published)
     plots.update(published)
-    (tmp_path / "README.md").write_text(f"# Project\n\n{readme.BEGIN}\n{readme.END}\n")
+    (folder / "README.md").write_text(f"# Project\n\n{readme.BEGIN}\n{readme.END}\n")
     records = load_all(published)
-    readme.publish(published, records.of_machines([records.machines()[0].key]), tmp_path / "runs")
-    for path in (tmp_path / "pyproject.toml", tmp_path / "bakeoff" / "variant.py"):
+    readme.publish(published, records.of_machines([records.machines()[0].key]), folder / "runs")
+    for path in (folder / "pyproject.toml", folder / "bakeoff" / "variant.py"):
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    (tmp_path / ".gitignore").write_bytes(IGNORED.read_bytes() + b"/cache/\n/locks/\n")
-    _git(tmp_path, "init", "--quiet")
-    _git(tmp_path, "add", "--all")
+    (folder / ".gitignore").write_bytes(IGNORED.read_bytes() + b"/cache/\n/locks/\n")
+    _git(folder, "init", "--quiet")
+    _git(folder, "add", "--all")
+    return folder
+
+
+@pytest.fixture
+def clone(committed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in a copy of that checkout, in which commands find the checkout and not its package."""
+    monkeypatch.setenv(identity.VARIABLE, "a machine that never measured")
+    monkeypatch.setattr(paths, "published_runs", FIND_PUBLISHED)
+    shutil.copytree(committed, tmp_path, dirs_exist_ok=True)
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bakeoff.process.inspected import Inspection, Node, Recorded
+from bakeoff.process.inspected import Inspection, Node
 from bakeoff.report.pages.inspection import candidates, document, worth_sweeping
 from bakeoff.report.render import terminal
 
@@ -108,15 +108,3 @@ def test_the_page_fits_80_columns(depth: int) -> None:
     assert ("projection" in text) == (depth > 0)
     assert "outside modules" in text
     assert "called on other threads, which are not timed: a (3 calls)" in text
-
-
-def test_a_recorded_module_is_one_line_and_the_command_sweeps_it() -> None:
-    plain = Recorded("vae.decode", "/f", 3, 9, ("call", "call-2"))
-    failed = Recorded("net", "", 0, 2, (), "t is a lambda")
-    text = render("mine.py:pipe", replace(TWO, recorded=(plain, failed)), candidates(TWO), 1)
-    assert text.splitlines()[-4:] == [
-        "vae.decode: 3 different calls of 9 as call, call-2, in /f",
-        "net was not recorded: t is a lambda",
-        "",
-        "bakeoff sweep /f",
-    ]

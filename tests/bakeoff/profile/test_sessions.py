@@ -117,27 +117,6 @@ def test_ranges_before_a_session_are_told_by_the_next_one_alone(tmp_path: Path, 
     assert own_times(record_of(first)) == {(): 1}
 
 
-def test_what_cannot_be_kept_outside_a_session_is_told_by_the_next_one(tmp_path: Path, clock: Clock) -> None:
-    profiler = make_profiler(tmp_path, clock)
-    with opened(profiler) as first:
-        pass
-    first.sample("queue", 3)
-    first.event("late", n=1)
-    first.parameters("wm", 5)
-    with profiler.before.unit(frames=3):
-        clock.ns += 4
-    clock.ns += 1
-    with opened(profiler) as second:
-        pass
-    record = record_of(second)
-    assert codes(record) == ["misused"]
-    assert "outside" in record.findings[-1].text
-    assert [(each.path, each.total_ns) for each in record.before] == [(("unit",), 4)]
-    assert [(each.name, each.t_ns) for each in record.events] == [("late", -5)]
-    assert [each.name for each in record.parameters] == ["wm"]
-    assert (record.units, record.series) == ((), ())
-
-
 def test_a_stage_of_the_profiler_within_its_session_belongs_to_that(tmp_path: Path, clock: Clock) -> None:
     profiler = make_profiler(tmp_path, clock)
     with opened(profiler) as session, profiler.stage("load"):
@@ -400,18 +379,6 @@ def test_a_display_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
     with opened(make_profiler(tmp_path, None, real_time_display=True)) as session:
         pass
     assert codes(record_of(session)) == ["live-failed"]
-
-
-def test_that_a_folder_cannot_be_written_is_told_before_the_session_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    with opened(make_profiler(tmp_path / "file")):
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line == (
-            f"bakeoff: session 'test' will have no files: {tmp_path / 'file'} cannot be written: File exists; "
-            "give another output_dir"
-        )
 
 
 def test_a_folder_that_can_be_written_has_nothing_in_it_before_the_end(

@@ -1,6 +1,5 @@
 """Rows that were built for GPUs which this machine lacks: alone, beside timed rows, and on every page."""
 
-import csv
 import io
 import json
 from dataclasses import replace
@@ -21,7 +20,7 @@ from bakeoff.record.finalists import objective_of
 from bakeoff.record.floor import floors
 from bakeoff.record.objective import Objective
 from bakeoff.record.schema import BuildCost, ProofRecord, Record, Source
-from bakeoff.report import exports, notes, selection
+from bakeoff.report import notes, selection
 from bakeoff.report.document import Document
 from bakeoff.report.groups import baselines, stale_reasons, tables
 from bakeoff.report.pages import sweep
@@ -73,13 +72,6 @@ def test_a_sweep_that_only_built_says_for_what_and_how_to_export_one() -> None:
     assert command == "bakeoff export 'toy:tiny.world/tensorrt-rtx/fp16@cpu' --for sm89"
     for wrong in ("no row is ok", "compare", "Deploy", "selftest", "Stale", "status"):
         assert wrong not in found
-
-
-@pytest.mark.parametrize("outside", [{"NonZero": 1}, {f"Operator{number}": number + 1 for number in range(9)}])
-def test_a_table_fits_80_columns_whatever_is_outside(outside: dict[str, int]) -> None:
-    found = at_80_columns(*stored(built(1, "sm120", outside)))
-    assert max(map(len, found.splitlines())) <= 80
-    assert f"{587 - sum(outside.values())} of 587" in found
 
 
 def test_weights_of_a_file_are_asked_for() -> None:
@@ -198,16 +190,6 @@ def test_data_of_the_rows_has_what_was_built() -> None:
         "operators_outside": {"NonZero": 1, "Resize": 2},
         "engine_bytes": 231 << 20,
     }
-
-
-def test_csv_has_them() -> None:
-    for rows in (BUILT, (*THREE, *BUILT)):
-        text = exports.as_csv(exports.flat_rows(records_of(*rows)))
-        found = [row for row in csv.DictReader(text.splitlines()) if row["status"] == "built"]
-        assert [row["backend"] for row in found] == ["tensorrt-rtx[target=sm89]", "tensorrt-rtx[target=sm120]"]
-        assert [(row["reason"], row["build_s"], row["median_ms"], row["stale"]) for row in found] == [
-            ("", "412.4", "", "")
-        ] * 2
 
 
 def test_a_record_that_lacks_the_facts_breaks_no_page() -> None:

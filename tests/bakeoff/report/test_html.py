@@ -21,7 +21,7 @@ from records import HOST, bakeoff, measurement, record
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.record.finding import Finding
-from bakeoff.record.schema import Clock, Record, Samples
+from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
 from bakeoff.report.figures.vega import Figure
 from bakeoff.report.groups import tables
@@ -102,17 +102,6 @@ class TestPureFunction:
         monkeypatch.chdir("/")
         assert rendered(records(*SEVERAL)) == before
 
-    def test_no_records(self) -> None:
-        parsed = Parsed(rendered(records()))
-        assert "No records yet." in parsed.text
-        assert parsed.data == {}
-
-    def test_only_failed_rows(self) -> None:
-        parsed = Parsed(rendered(records(record("aoti", status="oom", reason="needs 13 GiB"))))
-        assert "aoti fp32 : oom: needs 13 GiB" in parsed.text
-        assert "Deploy nothing from this table: no row can be ranked." in parsed.text
-        assert not [tag for tag, _ in parsed.tags if tag == "figure"]
-
 
 class TestContent:
     @pytest.fixture
@@ -161,12 +150,6 @@ class TestContent:
 
 
 class TestThinning:
-    def test_full_clocks_are_drawn_by_few_points(self) -> None:
-        full = Clock(Samples(range(5_000_000, 5_002_000)), Samples([9_000_000] * 2000))
-        made = Stored("id", record(made=measurement([1.0], latency=full)))
-        drawn = {figure.name: figure.spec["data"]["values"] for figure in figures_of(made)}
-        assert 150 <= len(drawn["timeline"][0]["call"]) <= 200
-
     def test_an_error_of_zero_is_drawn(self) -> None:
         exact = record("eager", ms(1.0))
         assert exact.measurement.parity is not None

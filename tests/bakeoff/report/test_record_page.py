@@ -58,11 +58,6 @@ class TestOneRecord:
         usual = stored(record("eager", TEN))
         assert "policy" not in shown(usual[0]) + tables_text(usual)
 
-    def test_fits_80_columns(self, runs: Path) -> None:
-        for entry in load_all(runs).current:
-            lines = terminal.render(one.document(entry), 80).splitlines()
-            assert max(map(len, (line for line in lines if "  " in line.strip()))) <= 80
-
     @pytest.mark.parametrize("status", ["unavailable", "crashed", "build_failed"])
     def test_of_a_row_without_numbers(self, status: str) -> None:
         made = record(made=measurement(status=status, reason="why", traceback="Traceback\n  ValueError: x\n"))

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from pages import html_text, tables_text
+from pages import tables_text
 from records import measurement, record
 
 from bakeoff.record.codec import decode, encode
 from bakeoff.record.schema import Record, Samples, SizeResult, SizeStatus
-from bakeoff.record.store import Records, Stored
+from bakeoff.record.store import Stored
 from bakeoff.report.pages import record as page_of_record
 from bakeoff.report.pages import sweep
 from bakeoff.report.render import terminal
@@ -52,14 +52,6 @@ def test_each_engine_has_its_time_and_word_at_each_size() -> None:
     assert " refused " in inductor
     assert "20.00 [20.00, 20.00] parity_failed" in inductor
     assert "cudagraph" not in "\n".join(lines[:4])
-
-
-def test_the_page_has_the_same_table() -> None:
-    html = html_text(Records(STORED, (), ()))
-    assert "<h3>One engine for all sizes" in html
-    assert ">x.0=6 *</button>" in html
-    assert ">5.000 [5.000, 5.000] recompiled 1x, first call 3.2 s</td>" in html
-    assert "One engine" not in html_text(Records((Stored("id-0", record("eager", TEN)),), (), ()))
 
 
 def test_the_data_have_every_size_and_static_rows_have_none() -> None:

@@ -194,21 +194,9 @@ def test_what_is_missing_comes_before_what_cannot_be_and_that_before_memory(monk
     assert [row.precheck.status for row in plan.rows if row.precheck] == ["unavailable", "unsupported", "oom"]
 
 
-def test_two_backends_of_one_name_are_refused() -> None:
-    with pytest.raises(BakeoffError, match="eager") as refused:
-        make_plan(Request("toy", backends=(EAGER, "canaries:FALSE_EAGER"), dtypes=("fp32",), device="cpu"))
-    assert refused.value.code == "not-composable"
-
-
 def test_a_variant_asked_for_twice_is_run_once() -> None:
     plan = make_plan(Request("toy", backends=(EAGER, EAGER), dtypes=("fp32", "fp32"), device="cpu"))
     assert [str(entry.variant) for entry in plan.rows] == ["toy:tiny.world/eager/fp32@cpu"]
-
-
-@pytest.mark.parametrize("backend", ["nobody", "inductor[speed=11]", "inductor[freezing=maybe]", "inductor[freezing"])
-def test_a_backend_that_does_not_exist_is_refused(backend: str) -> None:
-    with pytest.raises(BakeoffError, match=re.escape(backend.partition("[")[0])):
-        make_plan(Request("toy", backends=(backend,), device="cpu"))
 
 
 def test_records_that_cannot_be_written_are_refused_before_anything_runs(progress: Recorder, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from lab import FAST, Recorder, Swept, marked_folder, outcome, sweep
-from pages import tables_text
 
 from bakeoff.artifact.export import plan_export
 from bakeoff.bring.bring import bring
@@ -14,8 +13,6 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import parse_sizes
 from bakeoff.plan.request import Request
 from bakeoff.record.schema import Record, SizeResult
-from bakeoff.report.groups import newest
-from bakeoff.report.pages import sweep as page_of_sweep
 
 SOURCE = """
 import time
@@ -143,23 +140,6 @@ def test_a_backend_that_says_nothing_of_sizes_is_not_built(records: dict[str, Re
         assert (records[name].status, records[name].measurement.reason) == ("unsupported", reason)
 
 
-def test_the_table_names_each_fault_by_size(swept: Swept) -> None:
-    text = tables_text(newest(swept.done.stored), (), swept.done.stored)
-    table = text.partition("but not asked for\n")[2].partition("\n\n")[0]
-    lines = {line.split(" fp32")[0]: line for line in table.splitlines() if " fp32" in line}
-    assert "x.0=6 *" in text
-    assert lines["compiles"].count("recompiled 1x, first call ") == 3
-    assert lines["refuses"].count("refused") == 1
-    assert lines["goes-wrong"].count("parity_failed") == 1
-    assert not {"static", "cudagraph"} & set(lines)
-    sizes = {
-        str(row["variant"]).split("/")[1]: row["sizes"]
-        for row in page_of_sweep.as_rows(swept.done.stored)
-        if "sizes" in row
-    }
-    assert [one["status"] for one in sizes["refuses"]] == ["ok", "ok", "refused", "ok"]
-
-
 def test_an_engine_that_pads_is_found_by_its_times(tmp_path: Path) -> None:
     swept = sweep_sizes("slow", tmp_path, ("eager", "sized_backends:PADS"), "x.0,scale.0=2,8")
     records = {stored.record.variant.backend: stored.record for stored in swept.done.stored}
@@ -194,8 +174,3 @@ def test_where_the_model_takes_no_size_between_the_listed_ones_that_is_said(tmp_
 def test_an_artifact_has_one_size(swept: Swept) -> None:
     with marked_folder(swept.cache.parent), pytest.raises(BakeoffError, match="an artifact has one size of each input"):
         plan_export(replace(swept.plan.request, backends=("torch.export[]",)))
-
-
-def test_a_component_of_the_lab_has_fixed_shapes(tmp_path: Path) -> None:
-    with marked_folder(tmp_path), pytest.raises(BakeoffError, match="toy has fixed shapes"):
-        bring("toy", 0, 1, Recorder(), parse_sizes(["x.0=1,2"]))

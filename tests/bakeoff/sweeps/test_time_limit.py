@@ -232,10 +232,10 @@ class TestTheEnd:
         monkeypatch.setenv("BAKEOFF_TEST_HOLDS", "4")
         for backend in ("eager", "openvino", "inductor", "inductor[freezing]"):
             known(backend, 10, 0.1)
-        done = run(plan_of(5.0))
+        done = run(plan_of(3.0))
         assert done.stored == ()
         assert done.out_of_time is not None
-        assert done.out_of_time.used_s >= 5.0
+        assert done.out_of_time.used_s >= 3.0
         assert any(row.begun for row in done.out_of_time.left_out)
 
     def test_does_not_come_while_a_worker_is_ended(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +369,7 @@ def test_rows_that_are_built_are_timed_before_the_time_is_up(monkeypatch: pytest
     known("aoti", 40, 60.0)
     monkeypatch.setenv("BAKEOFF_TEST_HANGS", "aoti")
     monkeypatch.setattr(running, "_turn_s", lambda _record: HOUR)
-    backends, policy = ("eager", "inductor[]", "aoti[]"), replace(FAST, build_deadline_s=10.0)
+    backends, policy = ("eager", "inductor[]", "aoti[]"), replace(FAST, build_deadline_s=5.0)
     done = run(plan_of(HOUR, *backends, policy=policy))
     assert sorted(ran(done)) == ["eager", "inductor"]
     assert done.out_of_time is not None
@@ -454,7 +454,3 @@ class TestCommand:
         assert len(found["records"]) == 2
         assert found["out_of_time"]["time_limit_s"] == HOUR
         assert [row["expected_s"] for row in found["out_of_time"]["left_out"]] == [2 * HOUR, 2 * HOUR]
-
-    def test_refuses_what_is_no_time(self) -> None:
-        ended = self.sweep("--time-limit", "0")
-        assert "give more than 0" in str(ended.exception)

@@ -1,10 +1,7 @@
 """Rates of recorded steps and blocks: a block counts once, and its frames are those it becomes."""
 
-import random
 from collections.abc import Mapping
 from typing import Any
-
-import pytest
 
 from bakeoff.profile.analyzer import DiffusionAnalyzer
 from bakeoff.profile.recording import Recording
@@ -59,21 +56,6 @@ def test_steps_alone_count_the_frames_of_a_block_once() -> None:
     assert (found["rates_over"], found["avg_timestep"], blocks) == ("time of steps", 625, {})
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_rates_are_exact_for_any_number_of_steps_and_blocks(seed: int) -> None:
-    chance = random.Random(seed)
-    blocks, steps, size, ms = (chance.randrange(1, most) for most in (50, 9, 7, 90))
-    recording = Recording()
-    for _ in range(blocks):
-        for step in range(steps):
-            recording.units.add_step(step, None, ms * 1_000_000)
-            recording.sample("block_size", size)
-    found, _ = analyzed(recording)
-    assert found["bps"] == pytest.approx(1e3 / (steps * ms))
-    assert found["rate"] == pytest.approx(size * 1e3 / (steps * ms))
-    assert found["avg_timestep"] is None
-
-
 def test_parameters_do_not_add_up_when_a_model_is_recorded_again() -> None:
     recording = Recording()
     analyzer = DiffusionAnalyzer(recording)
@@ -86,13 +68,6 @@ def test_parameters_do_not_add_up_when_a_model_is_recorded_again() -> None:
     assert found["total_parameters"] == 1_420_000_000
     assert found["total_parameters_readable"] == "1.4B"
     assert found["models"]["vae"] == {"parameters_count": 120_000_000, "model_type": "vae"}
-
-
-def test_a_block_without_memory_has_none() -> None:
-    recording = Recording()
-    recording.measured_unit(25, 0, 3)
-    _, found = analyzed(recording)
-    assert (found["avg_memory_usage_mb"], found["peak_memory_usage_mb"]) == (None, None)
 
 
 def test_times_of_zero_have_no_rate() -> None:

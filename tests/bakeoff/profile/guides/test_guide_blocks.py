@@ -22,10 +22,6 @@ def run(place: int, names: dict[str, Any]) -> dict[str, Any]:
     return names
 
 
-def test_there_are_three_blocks() -> None:
-    assert len(guides.blocks("python")) == 3
-
-
 def test_only_the_import_has_to_change() -> None:
     for block in guides.blocks("python"):
         imports = [line for line in block.splitlines() if "import" in line]
@@ -92,14 +88,6 @@ def test_the_simple_pipeline_finds_an_installed_profiler(profiler: InferixProfil
     record = record_of(profiler)
     assert (record.name, record.tags) == ("video_generation", {"mode": "t2v"})
     assert [each.path for each in record.before if each.path] == [("model_initialization",)]
-
-
-def test_the_pipelines_run_without_a_profiler(profiler: InferixProfiler) -> None:
-    pipeline = run(SIMPLE, {})["VideoPipeline"]()
-    pipeline._profiler = None
-    pipeline._initialize_model()
-    pipeline.run_text_to_video(["a sunset"])
-    assert profiler.last_session is None
 
 
 @dataclass
@@ -171,7 +159,3 @@ def test_direct_integration_gives_frames_a_second_of_decoded_frames(tmp_path: Pa
     assert found is not None
     assert (found["fps"], found["bps"]) == (480, 40)
     assert sum(units.frames for units in record_of(profiler).units) == 96
-
-
-def test_direct_integration_runs_without_a_profiler() -> None:
-    assert direct(None, blocks=2, step_ms=5, size=3).waits == 2

@@ -1,7 +1,6 @@
 """`InferixProfiler`: each fault of Inferix' own profiler, and what is right instead."""
 
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ from guide_runs import config_in, events, paths, profiler_in, record_of
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.profile import InferixProfiler, Settings
-from bakeoff.profile.session import NO_SESSION
 
 
 def test_a_second_session_holds_nothing_of_the_first(profiler: InferixProfiler) -> None:
@@ -102,17 +100,6 @@ def test_a_mapping_is_as_a_file() -> None:
         InferixProfiler({"enable": True})
 
 
-def test_a_profiler_that_is_off_records_nothing(tmp_path: Path) -> None:
-    profiler = InferixProfiler()
-    with profiler.stage("stage", {"a": 1}):
-        profiler.add_event("event")
-        profiler.record_diffusion_step(0, 1000, 3, 5)
-    with profiler.session("off") as session:
-        assert session is NO_SESSION
-    assert profiler.last_session is None
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_config_that_is_changed_counts_from_the_next_session(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     profiler = InferixProfiler(config, device="")
@@ -138,18 +125,3 @@ def test_frames_of_a_block_are_a_whole_number(frames: Any, tmp_path: Path) -> No
     with pytest.raises(BakeoffError) as found:
         InferixProfiler(config_in(tmp_path), frames_per_block=frames)
     assert found.value.code == "bad-option"
-
-
-def test_threads_lose_no_count(profiler: InferixProfiler) -> None:
-    def record() -> None:
-        for place in range(500):
-            profiler.record_block_computation(place, 3, 25, 100)
-
-    profiler.install()
-    with profiler.session("threads"):
-        threads = [Thread(target=record) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert sum(units.count for units in record_of(profiler).units) == 2_000

@@ -6,6 +6,7 @@ from statistics import mean
 from typing import Literal, NamedTuple
 
 from bakeoff.models.component import Quantisation
+from bakeoff.models.grouping import grouped
 from bakeoff.models.pipelines import own_gains
 from bakeoff.record.account import account_lines, steady
 from bakeoff.record.comparable import computation_in, computation_of, differences, may_divide, subject_key
@@ -199,11 +200,7 @@ def _memory_share(record: PipelineRecord) -> float | None:
 
 def _called(record: PipelineRecord) -> Mapping[str, list[SlotProgram]]:
     """Return for each slot the programs that a steady unit calls."""
-    found: dict[str, list[SlotProgram]] = {}
-    for program in record.measurement.programs:
-        if record.calls.get(program.name):
-            found.setdefault(program.slot, []).append(program)
-    return found
+    return grouped((program.slot, program) for program in record.measurement.programs if record.calls.get(program.name))
 
 
 def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalFact]:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from bakeoff.models.grouping import grouped
+
 if TYPE_CHECKING:  # pages without figures need neither numpy nor the schema of records
     from bakeoff.report.figures.vega import Figure
 
@@ -156,6 +158,12 @@ def listed(texts: Iterable[Text | str], title: str = "") -> Listed | None:
     """Return a list of the distinct texts; None if there are none."""
     items = dict.fromkeys(text if isinstance(text, Text) else Text(text) for text in texts)
     return Listed(tuple(items), title) if items else None
+
+
+def once_each(named: Iterable[tuple[str, str]], rows: int | None = None) -> Iterator[Text]:
+    """Yield each text of pairs of text and name once, labelled with its names unless that many as `rows` have it."""
+    for text, names in grouped(named).items():
+        yield Text(text, ", ".join(dict.fromkeys(names)) if len(names) != rows else "")
 
 
 def stated(facts: Mapping[str, str]) -> list[Text]:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from bakeoff.machine.files import digest, slug, write_atomically
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.store import Records, Stored, StoredPipeline, load_all
+from bakeoff.models.grouping import grouped
+from bakeoff.record.store import Records, Stored, load_all
 from bakeoff.report.figures import roofline, variants
 from bakeoff.report.figures.pipeline import units_figure, waterfall_figure
 from bakeoff.report.figures.vega import MARK, Figure, svg
@@ -37,12 +38,8 @@ def render(records: Records, component: str = "") -> dict[str, bytes]:
 
 def _of_machine(records: Records, machine: str, component: str) -> dict[str, bytes]:
     """Draw the plots of one machine's records, and return SVG by file name."""
-    by_component: dict[str, list[Stored]] = {}
-    for entry in records.current:
-        by_component.setdefault(entry.record.variant.component, []).append(entry)
-    runs: dict[str, list[StoredPipeline]] = {}
-    for run in records.pipelines:
-        runs.setdefault(run.record.mix.pipeline, []).append(run)
+    by_component = grouped((entry.record.variant.component, entry) for entry in records.current)
+    runs = grouped((run.record.mix.pipeline, run) for run in records.pipelines)
     drawn: dict[str, bytes] = {}
     for name, part in _slugs(by_component).items():
         if component in ("", name):

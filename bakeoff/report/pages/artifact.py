@@ -12,6 +12,7 @@ from bakeoff.export.mix import MixManifest
 from bakeoff.export.sample import BLOCK, MOST
 from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.component import Stream
+from bakeoff.models.grouping import grouped
 from bakeoff.models.words import counted
 from bakeoff.process.jobs import VerifyResult
 from bakeoff.report.document import (
@@ -138,9 +139,7 @@ def _stream(stream: Stream) -> Section:
     if stream.zeros:
         first = stream.workloads[0]
         zeros = f"; {counted(len(stream.zeros), f'input of {first} starts', f'inputs of {first} start')} as zeros"
-    pairs: dict[tuple[str, str, int | None], list[str]] = {}
-    for one in stream.carries:
-        pairs.setdefault((one.workload, one.to, one.axis), []).append(f"{one.output} -> {one.input}")
+    pairs = grouped(((one.workload, one.to, one.axis), f"{one.output} -> {one.input}") for one in stream.carries)
     carried = []
     for (source, target, axis), names in pairs.items():
         how = "replaces it" if axis is None else f"appended along axis {axis}, the oldest dropped"

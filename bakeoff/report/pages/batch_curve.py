@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from bakeoff.models.grouping import grouped
 from bakeoff.record.comparable import subject_key
 from bakeoff.record.finalists import check_limits, objective_of
 from bakeoff.record.objective import Objective
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
 from bakeoff.report.columns import peak_mib
-from bakeoff.report.document import Cell, Heading, Section, Text, blocks, listed, table
+from bakeoff.report.document import Cell, Heading, Section, Text, blocks, listed, once_each, table
 from bakeoff.report.format import median_and_interval
 from bakeoff.report.groups import current, name_of, title
 from bakeoff.report.links import Cited
@@ -38,18 +39,13 @@ def batch_curves(rows: Iterable[Stored]) -> list[dict[str, list[Stored]]]:
 
     `rows` must contain one record for each variant and batch.
     """
-    found: dict[tuple[object, ...], list[Stored]] = {}
-    for entry in rows:
-        if entry.record.status != "built":
-            subject, machine, _, *others = subject_key(entry.record)
-            found.setdefault((subject, machine, *others), []).append(entry)
+    able = [(subject_key(entry.record), entry) for entry in rows if entry.record.status != "built"]
+    alike = grouped(((subject, machine, *others), entry) for (subject, machine, _, *others), entry in able)
     curves = []
-    for entries in map(current, found.values()):
-        by_name: dict[str, list[Stored]] = {}
-        for entry in sorted(entries, key=lambda entry: entry.record.batch):
-            by_name.setdefault(name_of(entry.record), []).append(entry)
+    for entries in map(current, alike.values()):
         if len({entry.record.batch for entry in entries}) > 1:
-            curves.append(by_name)
+            ordered = sorted(entries, key=lambda entry: entry.record.batch)
+            curves.append(grouped((name_of(entry.record), entry) for entry in ordered))
     return curves
 
 
@@ -76,7 +72,7 @@ def sections(rows: Sequence[Stored], cited: Cited | None = None) -> Iterator[Sec
         made = blocks(
             listed(_saturation(name, points) for name, points in curve.items() if saturates(points)),
             table(_HEADINGS, [_cells(entry, objective, cited) for entry in every]),
-            listed(_failures(every)),
+            listed(once_each(_failures(every))),
             Text(_EXPLANATION, tone="faint"),
         )
         yield Section(f"Batch curve: {title(every[0].record, batch=False)}", made)
@@ -107,10 +103,8 @@ def _saturation(name: str, points: Sequence[Stored]) -> str:
     return f"{name} saturates at batch {best.record.batch}: {rate}"
 
 
-def _failures(every: Sequence[Stored]) -> Iterator[str]:
-    """Yield each reason why variants have no ranked figure, with all variants and batches that have it."""
-    found: dict[str, list[str]] = {}
+def _failures(every: Sequence[Stored]) -> Iterator[tuple[str, str]]:
+    """Yield why variants have no ranked figure, each reason with a variant and batch that has it."""
     for record in (entry.record for entry in every if ranked(entry.record) is None):
         reason = f"{record.status}: {record.measurement.reason}" if record.measurement.reason else record.status
-        found.setdefault(reason, []).append(f"{name_of(record)} at batch {record.batch}")
-    return (f"{', '.join(those)}: {reason}" for reason, those in found.items())
+        yield reason, f"{name_of(record)} at batch {record.batch}"

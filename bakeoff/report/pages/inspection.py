@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from bakeoff.models.grouping import grouped
 from bakeoff.models.words import counted
 from bakeoff.process.inspected import Inspection, Node, Recorded
 from bakeoff.record.statistics import Summary, half_width, summarise_ns
@@ -151,9 +152,7 @@ def _tree(inspection: Inspection, depth: int) -> Iterator[Table | Text | None]:
 def _walk(inspection: Inspection, depth: int) -> Iterator[tuple[str, Node, tuple[int, ...]]]:
     """Yield each node's indented name, the node and its total time in each pass; siblings by time, longest first."""
     nodes = inspection.nodes
-    below: dict[int, list[int]] = {}
-    for index, node in enumerate(nodes):
-        below.setdefault(node.parent, []).append(index)
+    below = grouped((node.parent, index) for index, node in enumerate(nodes))
     totals = [inspection.inclusive_ns(index) for index in range(len(nodes))]
 
     def visit(parent: int, level: int) -> Iterator[tuple[str, Node, tuple[int, ...]]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from bakeoff.machine import paths
 from bakeoff.machine.floors import Ceiling
+from bakeoff.models.grouping import grouped
 from bakeoff.models.words import some_of
 from bakeoff.record.finalists import check_limits
 from bakeoff.record.floor import floors, is_above
@@ -137,9 +138,7 @@ def _plain(name: str, value: Any) -> str:
 def _pairs(name: str, values: Mapping[str, Any]) -> str:
     """Return names with their values; of operators the most frequent, of layers those of each value together."""
     if name in ("quantised", "skipped"):
-        by_value: dict[str, list[str]] = {}
-        for key, value in values.items():
-            by_value.setdefault(value, []).append(key)
+        by_value = grouped((value, key) for key, value in values.items())
         return "; ".join(f"{len(keys)}, {value}: {some_of(keys, _LAYERS)}" for value, keys in by_value.items())
     if name.startswith("operators"):
         values = dict(sorted(values.items(), key=lambda pair: -pair[1]))

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from typing import Final
 
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.grouping import grouped
 from bakeoff.models.types import DTYPES
 from bakeoff.models.words import counted
 from bakeoff.record.comparable import ON_ANOTHER_HOST
@@ -30,6 +31,7 @@ from bakeoff.report.document import (
     Tone,
     blocks,
     listed,
+    once_each,
 )
 from bakeoff.report.figures import roofline, variants
 from bakeoff.report.figures.vega import Figure
@@ -104,10 +106,11 @@ def sections(
     """
     found = list(found)
     notes = [list(_notes(table, every)) for table in found]
-    of: dict[str, list[Table]] = {}
-    for table, held in zip(found, notes, strict=True):
-        for text in dict.fromkeys(note.text for note in held):
-            of.setdefault(text, []).append(table)
+    of = grouped(
+        (text, table)
+        for table, held in zip(found, notes, strict=True)
+        for text in dict.fromkeys(note.text for note in held)
+    )
     shared = listed(
         Text(text, ", ".join(table.first.variant.subject for table in those) if len(those) < len(found) else "")
         for text, those in of.items()
@@ -214,10 +217,11 @@ def tone_of(status: Status) -> Tone:
 
 def ratios_of(held: Iterable[TableRow]) -> Text | None:
     """Return which sweeps the ratios of a table's rows are of; None without ratios."""
-    names: dict[str, list[str]] = {}
-    for row in held:
-        if any(COLUMNS[key].text(row) for key in ("vs_eager", "vs_eager_fp32")):
-            names.setdefault(row.record.sweep, []).append(name_of(row.record))
+    names = grouped(
+        (row.record.sweep, name_of(row.record))
+        for row in held
+        if any(COLUMNS[key].text(row) for key in ("vs_eager", "vs_eager_fp32"))
+    )
     told = [f"{sweep} ({', '.join(rows)})" if len(names) > 1 else sweep for sweep, rows in names.items()]
     return Text(f"Ratios to eager are of rows of one sweep: {'; '.join(told)}.") if told else None
 
@@ -232,10 +236,7 @@ def never_run(records: Sequence[Record]) -> str:
 def cannot_run(rows: Sequence[Stored]) -> tuple[Text | Details, ...]:
     """Return a line on the rows that cannot run on this machine, and each reason once, folded; empty if all can."""
     records = [entry.record for entry in rows if entry.record.status in NEVER_RUN]
-    reasons: dict[str, list[str]] = {}
-    for record in records:
-        reasons.setdefault(record.measurement.reason, []).append(name_of(record))
-    folded = listed(Text(reason, ", ".join(dict.fromkeys(held))) for reason, held in reasons.items())
+    folded = listed(once_each((record.measurement.reason, name_of(record)) for record in records))
     names = ", ".join(dict.fromkeys(map(name_of, records)))
     line = Text(f"{names} (why: bakeoff table --json)", never_run(records), "faint")
     return (line, Details("Why they cannot run here", (folded,))) if folded is not None else ()
@@ -248,9 +249,6 @@ def stale_rows(
 
     Rows of another host have the ratio to their own eager, of the same sweep among `every`.
     """
-    names: dict[str, list[str]] = {}
-    for entry, reason in rows:
-        names.setdefault(reason, []).append(name_of(entry.record))
     every = (*(entry for entry, _ in rows), *every)
     held = [
         TableRow(entry, own_baselines(entry.record, every) if ON_ANOTHER_HOST in reason else {})
@@ -276,7 +274,7 @@ def stale_rows(
         ],
         "Stale: not comparable with the rows above",
     )
-    return made, listed(Text(why, ", ".join(held) if len(names) > 1 else "") for why, held in names.items())
+    return made, listed(once_each(((reason, name_of(entry.record)) for entry, reason in rows), len(rows)))
 
 
 def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
@@ -287,7 +285,7 @@ def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
         yield Text("of floor is above 100 %: the floor is none, the ceilings are too low there", ", ".join(too_low))
     for text in filter(None, [overlapped_text(rows)]):
         yield Text(text)
-    yield from policies(row.record for row in rows)
+    yield from policies([row.record for row in rows])
     yield from reasons(rows)
     yield from map(Text, spread_lines(rows, every))
     yield from findings((*rows, *table.built))

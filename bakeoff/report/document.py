@@ -51,6 +51,11 @@ class Heading:
     """Order in which columns are dropped on a narrow terminal, the highest first; 0 is never dropped."""
 
 
+def number(text: str, explanation: str = "", leaves: int = 0) -> Heading:
+    """Return the heading of a column of numbers."""
+    return Heading(text, explanation, True, leaves)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows below headings; made by `table`, which drops empty columns."""

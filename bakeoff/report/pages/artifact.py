@@ -25,6 +25,7 @@ from bakeoff.report.document import (
     Text,
     blocks,
     listed,
+    number,
     stated,
     table,
 )
@@ -62,7 +63,7 @@ def inspected(manifest: Manifest, unmet: Sequence[str]) -> Document:
             listed([*stated(facts), _here(unmet)]),
             *map(_program, manifest.programs),
             *([_stream(manifest.stream)] if manifest.stream is not None else []),
-            Section("Files", blocks(table(["file", Heading("size", numeric=True), "SHA-256"], files))),
+            Section("Files", blocks(table(["file", number("size"), "SHA-256"], files))),
         ),
     )
 
@@ -83,7 +84,7 @@ def inspected_mix(folder: Path, mix: MixManifest, held: Mapping[str, Manifest], 
         "measured": mix.record,
     }
     rows = [(name, held[own].variant, own, _size(held[own])) for name, own in mix.artifacts.items()]
-    headings = ("program", "variant", "folder", Heading("size", numeric=True))
+    headings = ("program", "variant", "folder", number("size"))
     units = ("opening a session", *(f"unit {number}" for number in range(len(mix.calls) - 2)), "each later unit")
     calls = dict(zip(units, map(", ".join, mix.calls), strict=True))
     where = shlex.quote(str(folder / next(iter(held))))
@@ -118,7 +119,7 @@ def _size(manifest: Manifest) -> str:
 def _program(program: Program) -> Section:
     """Return a section on a program: its first inputs and outputs, and one row each way for all others."""
     facts = "".join(f", {name} {value}" for name, value in program.facts.items())
-    headings = ("", "name", "dtype", "shape", Heading("size", numeric=True), Heading("values", leaves=1))
+    headings = ("", "name", "dtype", "shape", number("size"), Heading("values", leaves=1))
     rows = []
     for direction, ports in (("in", program.inputs), ("out", program.outputs)):
         rows += [(direction, port.name, *_port(port)) for port in ports[:_SHOWN]]
@@ -226,7 +227,7 @@ def _outputs(checked: Sequence[OutputCheck]) -> Iterator[Table | Listed | None]:
         )
         for one in shown[:_SHOWN]
     ]
-    numbers = (Heading(name, numeric=True) for name in ("worst frame", "relative L2", "limit"))
+    numbers = map(number, ("worst frame", "relative L2", "limit"))
     yield table(["output", *numbers, "verdict"], rows)
     more = [Text(one.problem, f"{one.program}/{one.output}", "bad") for one in shown[:_SHOWN] if one.problem]
     if shown[_SHOWN:]:

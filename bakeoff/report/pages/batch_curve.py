@@ -10,7 +10,7 @@ from bakeoff.record.objective import Objective
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
 from bakeoff.report.columns import peak_mib
-from bakeoff.report.document import Cell, Heading, Section, Text, blocks, listed, once_each, table
+from bakeoff.report.document import Cell, Heading, Section, Text, blocks, listed, number, once_each, table
 from bakeoff.report.format import median_and_interval
 from bakeoff.report.groups import current, name_of, title
 from bakeoff.report.links import Cited
@@ -19,11 +19,11 @@ from bakeoff.report.wording import fit_text, items_per_s, rate_text
 
 _HEADINGS: Final = (
     Heading("variant"),
-    Heading("batch", numeric=True),
+    number("batch"),
     Heading("status", leaves=2),
-    Heading("items/s [95 %]", "batch times calls a second by the throughput clock", numeric=True),
-    Heading("median ms [95 %]", numeric=True, leaves=1),
-    Heading("peak MiB", numeric=True, leaves=3),
+    number("items/s [95 %]", "batch times calls a second by the throughput clock"),
+    number("median ms [95 %]", leaves=1),
+    number("peak MiB", leaves=3),
     Heading("limits", leaves=4),
     Heading("record", leaves=5),
 )

@@ -14,7 +14,7 @@ from bakeoff.models.grouping import grouped
 from bakeoff.models.words import counted
 from bakeoff.process.inspected import Inspection, Node, Recorded
 from bakeoff.record.statistics import Summary, half_width, summarise_ns
-from bakeoff.report.document import Command, Document, Heading, Table, Text, blocks, listed, table
+from bakeoff.report.document import Command, Document, Heading, Table, Text, blocks, listed, number, table
 from bakeoff.report.format import median_and_interval, milliseconds, shorten
 
 WORTH = 0.1
@@ -140,9 +140,9 @@ def _tree(inspection: Inspection, depth: int) -> Iterator[Table | Text | None]:
     outside = inspection.outside_ns
     last = (_OUTSIDE, "", "", _median(outside), _median(outside), f"{sum(outside) / whole:.1%}", "")
     headings = (
-        "module or method", Heading("class", leaves=2), Heading("calls", numeric=True),
-        Heading("total ms", numeric=True), Heading("own ms", numeric=True), Heading("share", numeric=True),
-        Heading("params", numeric=True, leaves=1),
+        "module or method", Heading("class", leaves=2), number("calls"),
+        number("total ms"), number("own ms"), number("share"),
+        number("params", leaves=1),
     )  # fmt: skip
     yield table(headings, [*rows[:_MOST_ROWS], last])
     if rows[_MOST_ROWS:]:
@@ -181,7 +181,7 @@ def _gains(found: Sequence[Candidate]) -> Table | None:
     for one in found:
         faster = "all" if math.isinf(one.speedup) else f"{one.speedup:.2f}x"
         rows.append([shorten(one.name, _NAME), f"{one.share:.1%}", _median(one.ns, interval=False), faster])
-    numbers = (Heading(text, numeric=True) for text in ("share", "saves ms", "the pass"))
+    numbers = map(number, ("share", "saves ms", "the pass"))
     title = "the most a perfect compiler could gain: if a module took no time"
     return table(["module or method", *numbers], rows, title)
 

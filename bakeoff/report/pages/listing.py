@@ -10,7 +10,7 @@ from bakeoff.machine import host
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.grouping import grouped
 from bakeoff.models.types import DEVICES
-from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, table
+from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, number, table
 from bakeoff.variant import use_of
 
 
@@ -81,7 +81,7 @@ def page_of_component(listing: Listing) -> Document:
     """Return the page of a listing's only component, with presets and workloads, and of the backends in detail."""
     ((name, summary),) = listing["components"].items()
     presets = table(
-        ("preset", Heading("parameters", numeric=True), "default on", Heading("label", leaves=1)),
+        ("preset", number("parameters"), "default on", Heading("label", leaves=1)),
         [
             (one["preset"], f"{one['parameters']:,}", ", ".join(one["default_on"]), one["label"])
             for one in listing["presets"]

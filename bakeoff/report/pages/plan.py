@@ -8,7 +8,7 @@ from bakeoff.models.words import counted, some_of
 from bakeoff.plan.dry_run import Estimate, Line
 from bakeoff.plan.request import time_limit_text
 from bakeoff.record.objective import LATENCY
-from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, table
+from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, number, table
 from bakeoff.report.format import MIB, milliseconds, size_text
 
 _MEMORY = "the peak of a record of it, else an upper estimate, with 1 GiB for torch and a compiler"
@@ -60,7 +60,7 @@ def _rows(plan: Estimate, able: list[Line]) -> Table | None:
     """Return a table with a row for each record; batch, build and process are shown only if there are several."""
     return table(
         (
-            "variant", *(Heading(name, numeric=True) for name in ("batch", "build", "process", "about s")), "in time",
+            "variant", *map(number, ("batch", "build", "process", "about s")), "in time",
             Heading("memory MiB", _MEMORY, True, leaves=1), Heading("estimated from", leaves=2),
         ),
         [

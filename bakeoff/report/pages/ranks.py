@@ -21,6 +21,7 @@ from bakeoff.report.document import (
     Text,
     blocks,
     listed,
+    number,
     table,
 )
 from bakeoff.report.figures.vega import Figure, Spec, rounded
@@ -34,10 +35,10 @@ _FAILURES = ("missing", "unreadable", "failed")
 _SPREADS: Final = (
     Heading("figure"),
     Heading("unit", leaves=3),
-    *(Heading(name, numeric=True) for name in ("least", "median", "greatest")),
-    Heading("least at", numeric=True, leaves=4),
-    Heading("greatest at", "the rank, the lowest of several", numeric=True),
-    Heading("of", "ranks that have the figure", numeric=True, leaves=5),
+    *map(number, ("least", "median", "greatest")),
+    number("least at", leaves=4),
+    number("greatest at", "the rank, the lowest of several"),
+    number("of", "ranks that have the figure", leaves=5),
 )
 
 
@@ -101,13 +102,13 @@ def _ranks(report: RanksReport) -> Table | None:
         total.update({**row.phases, **row.collectives})
     parts = [name for name, _ in total.most_common(_MOST_PARTS)]
     headings = (
-        Heading("rank", numeric=True), Heading("host", leaves=6), Heading("device", leaves=7),
-        Heading("status", leaves=3), Heading("session s", numeric=True, leaves=5),
-        Heading("units", numeric=True, leaves=4), Heading("unit ms", "mean of the rank's units", numeric=True),
-        Heading("frames/s", numeric=True, leaves=2),
-        *(Heading(f"{shorten(name, _NAME)} ms", numeric=True, leaves=2) for name in parts),
-        Heading("work ms", "of a unit, without collectives", numeric=True),
-        Heading("wait ms", "of a unit, in collectives, beyond the time of the rank that took least", numeric=True),
+        number("rank"), Heading("host", leaves=6), Heading("device", leaves=7),
+        Heading("status", leaves=3), number("session s", leaves=5),
+        number("units", leaves=4), number("unit ms", "mean of the rank's units"),
+        number("frames/s", leaves=2),
+        *(number(f"{shorten(name, _NAME)} ms", leaves=2) for name in parts),
+        number("work ms", "of a unit, without collectives"),
+        number("wait ms", "of a unit, in collectives, beyond the time of the rank that took least"),
     )  # fmt: skip
     slow = report.straggler.rank if report.straggler is not None else None
     cpu = "cpu" if any(row.device for row in report.rows) else ""

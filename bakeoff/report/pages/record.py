@@ -30,6 +30,7 @@ from bakeoff.report.document import (
     Tone,
     blocks,
     listed,
+    number,
     section,
     stated,
     table,
@@ -198,7 +199,7 @@ def _clocks(record: Record) -> Table | None:
     }
     labels = dict.fromkeys(label for facts in held.values() for label in facts)
     rows = [[label, *(facts.get(label, "") for facts in held.values())] for label in labels]
-    return table(["a call", *(Heading(name, numeric=True) for name in held)], rows)
+    return table(["a call", *map(number, held)], rows)
 
 
 def _trace(trace: TraceRecord) -> Section | None:

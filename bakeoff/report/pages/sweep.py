@@ -31,6 +31,7 @@ from bakeoff.report.document import (
     Tone,
     blocks,
     listed,
+    number,
     once_each,
 )
 from bakeoff.report.figures import roofline, variants
@@ -257,7 +258,7 @@ def stale_rows(
     made = document.table(
         [
             Heading("variant"),
-            Heading("median ms", numeric=True),
+            number("median ms"),
             heading(COLUMNS["vs_eager"]),
             Heading("measured (UTC)", leaves=1),
             Heading("record", leaves=2),

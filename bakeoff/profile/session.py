@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
@@ -53,17 +53,15 @@ class Session(Recording):
         self.rank: RankFacts | None = None
         self.started_wall_ns = self._pid = 0
 
-    def heir(self) -> Recording:
-        """Return the profiler's recording of the time before the next session, after the end of this one."""
-        return self.profiler.before if self.is_ended else self
-
     @property
     def files(self) -> tuple[Path, ...]:
         """Files written at the session's end, the record first.
 
         Waits for the process that makes the page and JSON report.
         """
-        return self._files if self._reports is None else (*self._files, *self._reports.wait())
+        if self._reports is None or os.getpid() != self._pid:  # a forked child leaves the process to its parent
+            return self._files
+        return (*self._files, *self._reports.result())
 
     def __enter__(self) -> "Session":
         """Open and return the session; within another one of the same profiler, open a stage of that and return that.
@@ -119,9 +117,6 @@ class Session(Recording):
         """End the session, if it is still open, with the status `reason`."""
         if self.is_open and os.getpid() == self._pid:
             self._end(reason)
-            if self._reports is not None:  # the interpreter is about to exit
-                with suppress(KeyboardInterrupt):
-                    self._reports.wait()
 
     def _end(self, told: str) -> None:
         ended = self.end()

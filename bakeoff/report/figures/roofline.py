@@ -16,11 +16,15 @@ from bakeoff.report.figures.vega import (
     INK,
     Figure,
     dtype_dashes,
+    layer,
     looks,
     name_text,
     points,
+    quantity,
     rounded,
+    scaled,
     styles,
+    tooltip,
 )
 from bakeoff.report.groups import name_of
 
@@ -75,26 +79,18 @@ def figure(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) ->
     caption = "FLOPs over least traffic, against FLOPs over the median; B/s of a roof: at such traffic; hollow: not ok"
     caption += rings
     style = styles(entry.record for entry in rows)
+    scale = {"type": "log", "domain": [rounded(low), rounded(high)], "nice": False}
     axes = {
-        "x": {
-            "field": "intensity", "type": "quantitative", "title": "FLOP a byte", "axis": {"format": "~s"},
-            "scale": {"type": "log", "domain": [rounded(low), rounded(high)], "nice": False},
-        },
-        "y": {
-            "field": "rate", "type": "quantitative", "title": "FLOP/s", "axis": {"format": "~s", "tickCount": 6},
-            "scale": {"type": "log"},
-        },
-    }  # fmt: skip
+        "x": quantity("intensity", "FLOP a byte", axis={"format": "~s"}, scale=scale),
+        "y": quantity("rate", "FLOP/s", axis={"format": "~s", "tickCount": 6}, scale={"type": "log"}),
+    }
     lines = [
         {"roof": roof.name, "intensity": rounded(place), "rate": rounded(roof.at(place))}
         for roof in roofs
         for place in (low, roof.ridge, high)
     ]
-    dashes = {
-        "domain": [roof.name for roof in roofs],
-        "range": [list(dtype_dashes(roof.dtype)) or [1, 0] for roof in roofs],
-    }
-    legend = {"orient": "top", "columns": 2, "symbolSize": 900}
+    dashes = {roof.name: list(dtype_dashes(roof.dtype)) or [1, 0] for roof in roofs}
+    by_roof = {**scaled("roof", dashes), "legend": {"orient": "top", "columns": 2, "symbolSize": 900}}
     drawn = [
         {
             "name": name_text(point["name"]),
@@ -105,21 +101,14 @@ def figure(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) ->
         }
         for point in points_
     ]
-    tooltip = [{"field": "name"}, {"field": "intensity"}, {"field": "rate", "format": ".3s"}]
+    told = [*tooltip("name", "intensity"), {"field": "rate", "format": ".3s"}]
     look = looks({point["name"]: style[point["name"]] for point in points_})
     layers = [
-        {
-            "data": {"values": lines},
-            "mark": {"type": "line", "color": INK, "strokeWidth": 1.3},
-            "encoding": {**axes, "strokeDash": {"field": "roof", "type": "nominal", "scale": dashes, "legend": legend}},
-        },
-        {"data": {"values": drawn}, **points({**axes, **look, "tooltip": tooltip}, size=70)},
+        layer(lines, "line", {**axes, "strokeDash": by_roof}, color=INK, strokeWidth=1.3),
+        {"data": {"values": drawn}, **points({**axes, **look, "tooltip": told}, size=70)},
     ]
-    ring = {
-        "data": {"values": [row for row in drawn if row["above"]]},
-        "mark": {"type": "point", "color": INK, "size": 320, "strokeWidth": 1.2, "opacity": 1},
-        "encoding": axes,
-    }
+    rows_above = [row for row in drawn if row["above"]]
+    ring = layer(rows_above, "point", axes, color=INK, size=320, strokeWidth=1.2, opacity=1)
     independent = dict.fromkeys(("stroke", "strokeDash", "shape", "fill"), "independent")
     spec = {
         "height": 300,

@@ -158,6 +158,26 @@ def scaled(field: str, values: Mapping[str, Any]) -> Spec:
     return {"field": field, "type": "nominal", "scale": scale}
 
 
+def quantity(field: str, title: str | None = "", **more: Any) -> Spec:
+    """Return the encoding of a field of numbers; without a title of its own, an axis has the field's name."""
+    return {"field": field, "type": "quantitative", **({} if title == "" else {"title": title}), **more}
+
+
+def tooltip(*fields: str) -> list[Spec]:
+    """Return what a pointer shows of a mark."""
+    return [{"field": field} for field in fields]
+
+
+def layer(values: Sequence[Spec], mark: str, encoding: Spec, **look: Any) -> Spec:
+    """Return a layer of marks with data of its own."""
+    return {"data": {"values": values}, "mark": {"type": mark, **look}, "encoding": encoding}
+
+
+def beside(values: Sequence[Spec], x: Spec) -> Spec:
+    """Return a layer that writes the field `text` to the right of `x`."""
+    return layer(values, "text", {"x": x, "text": {"field": "text"}}, align="left", dx=6, color=INK)
+
+
 def end_of(values: Iterable[tuple[str, float]]) -> float:
     """Return the end of an axis from statuses and values of rows: the largest ok value, or of all if none is ok."""
     held = list(values)

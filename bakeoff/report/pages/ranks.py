@@ -24,7 +24,7 @@ from bakeoff.report.document import (
     number,
     table,
 )
-from bakeoff.report.figures.vega import Figure, Spec, rounded
+from bakeoff.report.figures.vega import Figure, layer, quantity, rounded
 from bakeoff.report.format import shorten
 
 _MOST, _MOST_WAITS, _MOST_PARTS = 300, 16, 8
@@ -181,13 +181,7 @@ def _scaling_figure(rates: Mapping[int, float]) -> Figure:
         for world, rate in rates.items()
         for what, each in (("measured", rate), ("in proportion to ranks", rates[base] * world / base))
     ]
-    spec: Spec = {
-        "height": 200,
-        "data": {"values": data},
-        "mark": {"type": "line", "point": True},
-        "encoding": {
-            "x": {"field": "ranks", "type": "quantitative"}, "y": {"field": "frames/s", "type": "quantitative"},
-            "strokeDash": {"field": "what", "type": "nominal", "sort": None},
-        },
-    }  # fmt: skip
-    return Figure("scaling", "Frames a second by number of ranks", "runs that differ in nothing else", spec)
+    dash = {"field": "what", "type": "nominal", "sort": None}
+    line = layer(data, "line", {"x": quantity("ranks"), "y": quantity("frames/s"), "strokeDash": dash}, point=True)
+    heading = "Frames a second by number of ranks"
+    return Figure("scaling", heading, "runs that differ in nothing else", {"height": 200, **line})

@@ -142,7 +142,7 @@ def _clocks(record: SessionRecord) -> Iterator[Finding]:
 
 
 def _crowded(record: SessionRecord) -> Iterator[Finding]:
-    """Yield that more tasks wanted to run than the machine has cores; the process may have been held to some of them."""
+    """Yield that more tasks wanted to run than the machine has cores, of which the process may use some alone."""
     allowed = record.environment.get("cores", "")
     cores = record.environment.get(MACHINE_CORES, allowed)
     cost = record.monitored.cost if record.monitored is not None else None

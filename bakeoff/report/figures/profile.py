@@ -1,11 +1,10 @@
-"""Figures of a profile: one unit as a waterfall with busy and idle time or as an account, all units, and memory."""
+"""Figures of a profile: one unit as a waterfall with busy and idle time, and memory."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from bakeoff.models.words import counted
-from bakeoff.record.pipeline import MemoryPoint, Units
+from bakeoff.record.pipeline import MemoryPoint
 from bakeoff.report.figures.vega import (
     BETWEEN,
     INK,
@@ -18,19 +17,13 @@ from bakeoff.report.figures.vega import (
     name_text,
     quantity,
     rounded,
-    scaled,
     tooltip,
 )
 from bakeoff.report.format import MIB
 from bakeoff.trace.table import ProfileRow, ProfileTable
 
-_UNITS, _POINTS = 100, 400
-"""Largest number of a run's units, and of points of its memory, that are drawn."""
-_LEAST = 0.003
-"""Least length of a piece of a bar, as a share of the longest unit; shorter ones cannot be seen and are not drawn."""
-_OTHERS, _GREY = "other phases", "#444444"
-"""Name and colour of lines that a steady unit does not have, such as phases of an opening unit."""
-_MARKS: Final[Mapping[str, str]] = {"opening": "square", "filling": "circle", "compiled in it": "M-1,-1L1,1M-1,1L1,-1"}
+_POINTS = 400
+"""Largest number of points of memory that are drawn."""
 _OPACITY: Final[Mapping[str, float]] = {"busy": 1.0, "idle": 0.35, "not visible": 0.12}
 
 
@@ -78,45 +71,6 @@ def _parts(row: ProfileRow) -> dict[str, float]:
     if row.busy_ms is None or row.idle_ms is None:
         return {"not visible": row.phase.ms}
     return {"busy": row.busy_ms, "idle": row.idle_ms}
-
-
-def units_over_time(units: Units, table: ProfileTable, unit: str) -> Figure | None:
-    """Draw each unit of a run, of many the last ones, as a bar of its lines; None if no unit took any time."""
-    first = max(0, len(units.kinds) - _UNITS)
-    longest = max(units.wall_ns[first:], default=0)
-    if not longest:
-        return None
-    by_name = {(line.name, line.kind): line.ns for line in units.lines}
-    lines = {row.phase.name: by_name[row.phase.name, row.phase.kind] for row in table.rows}
-    data, marks = [], []
-    for place in range(first, len(units.kinds)):
-        pieces = {name: ns[place] for name, ns in lines.items()}
-        pieces[_OTHERS] = units.wall_ns[place] - sum(pieces.values())
-        data += [
-            {"unit": place, "line": name_text(name), "ms": rounded(ns / 1e6), "place": order}
-            for order, (name, ns) in enumerate(pieces.items())
-            if ns >= _LEAST * longest
-        ]
-        kind = "compiled in it" if str(place) in units.moved else units.kinds[place]
-        if kind in _MARKS:
-            marks.append({"unit": place, "ms": rounded(units.wall_ns[place] / 1e6), "kind": kind})
-    colour_of = {**line_colours(table), _OTHERS: _GREY}
-    drawn = {name_text(name): colour for name, colour in colour_of.items()}
-    drawn = {name: drawn[name] for name in drawn if any(each["line"] == name for each in data)}
-    x: Spec = {
-        "field": "unit", "type": "ordinal", "title": f"{unit} of the run",
-        "axis": {"labelAngle": 0, "values": list(range(first, len(units.kinds), 5))},
-    }  # fmt: skip
-    y = quantity("ms", f"ms a {unit}")
-    kinds = [kind for kind in _MARKS if any(mark["kind"] == kind for mark in marks)]
-    bars = {"x": x, "y": {**y, "stack": "zero"}, "order": quantity("place"), "fill": scaled("line", drawn)}
-    shapes = {"x": x, "y": y, "shape": scaled("kind", {kind: _MARKS[kind] for kind in kinds})}
-    layers = [
-        layer(data, "bar", bars, aria=False),
-        layer(marks, "point", shapes, yOffset=-7, size=30, stroke=INK, aria=False),
-    ]
-    caption = f"the last {_UNITS} of {counted(len(units.kinds), 'unit')}" if first else "every unit, lines from below"
-    return Figure("units", "Units over time", caption, {"height": 220, "layer": layers})
 
 
 def memory(points: Sequence[MemoryPoint]) -> Figure | None:

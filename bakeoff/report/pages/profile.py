@@ -37,9 +37,11 @@ from bakeoff.report.document import (
     table,
 )
 from bakeoff.report.figures import profile as figures
+from bakeoff.report.figures.pipeline import units_figure
 from bakeoff.report.format import MIB, kernel_name
 from bakeoff.report.groups import title
 from bakeoff.report.notes import advice_list, sentences
+from bakeoff.report.pipelines import MixRow
 from bakeoff.report.render import html
 from bakeoff.trace.table import ProfileRow, ProfileTable, RankedRow, operators_scale, own_kernels, profile_table, ranked
 
@@ -144,7 +146,7 @@ def _why(entry: StoredPipeline) -> str:
 def _blocks(found: Profiled, addresses: Sequence[Link], copies: Path | None = None) -> tuple[Block | Section, ...]:
     record, profile, unit = found.record, found.profile, found.record.unit
     drawn = figures.waterfall(found.table, unit)
-    units = figures.units_over_time(found.units, found.table, unit)
+    units = units_figure([MixRow(found.entry, record.role or "this mix")])
     whole = counted(found.units.kinds.count("steady"), "timed steady unit")
     about = f"{title(record)}. {whole}, then {counted(profile.units, 'traced one')}, level {profile.level}."
     return blocks(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bakeoff.models.grouping import grouped
 from bakeoff.models.words import counted
-from bakeoff.profile.ranks.figures import Times, energy_of, has_device_times, parts_of, spreads_of
+from bakeoff.profile.ranks.figures import Times, has_device_times, parts_of, spreads_of
 from bakeoff.profile.ranks.reading import RankFile, ranks_text, read_run
 from bakeoff.record.account import tells_units_apart
 from bakeoff.record.ranks import Clock, FoundBy, Problem, RankRow, RanksReport, Straggler
@@ -72,7 +72,6 @@ def aggregate(folder: str | Path, expect: int | None = None) -> RanksReport:
         spreads=spreads_of(files, rows),
         straggler=straggler,
         straggler_text=straggler_text,
-        energy_j=energy_of(files),
         findings={text: tuple(ranks) for text, ranks in findings.items()},
     )
 

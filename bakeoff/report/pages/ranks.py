@@ -71,7 +71,6 @@ def _of_run(report: RanksReport) -> Iterator[Block]:
         listed(_facts(report.tags)),
         _ranks(report),
         listed(_waits(report)),
-        listed(f"energy of {device}: {joules:.1f} J" for device, joules in report.energy_j.items()),
         table(_SPREADS, map(_spread, report.spreads), "Figures over ranks"),
         listed(findings, "Findings of the ranks' own records"),
         Details("Environment of the lowest rank", (environment,)) if environment else None,

@@ -136,7 +136,7 @@ class Document:
 
 
 def table(
-    headings: Sequence[Heading | str], rows: Iterable[Sequence[Cell | str]], title: str = "", wraps: bool = False
+    headings: Iterable[Heading | str], rows: Iterable[Sequence[Cell | str]], title: str = "", wraps: bool = False
 ) -> Table | None:
     """Return a table without the columns that are empty in all rows; None if all are, or without rows.
 

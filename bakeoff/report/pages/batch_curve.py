@@ -1,31 +1,27 @@
 """The section on batch curves: items per second, latency and memory of each variant by the size of the batch."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from bakeoff.models.grouping import grouped
 from bakeoff.record.comparable import subject_key
-from bakeoff.record.finalists import check_limits, objective_of
-from bakeoff.record.objective import Objective
+from bakeoff.record.finalists import objective_of
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
-from bakeoff.report.columns import peak_mib
-from bakeoff.report.document import Cell, Heading, Section, Text, blocks, listed, number, once_each, table
-from bakeoff.report.format import median_and_interval
+from bakeoff.report.columns import COLUMNS, Column, TableRow, columns
+from bakeoff.report.document import Section, Text, blocks, listed, once_each
 from bakeoff.report.groups import current, name_of, title
 from bakeoff.report.links import Cited
-from bakeoff.report.pages.sweep import tone_of
-from bakeoff.report.wording import fit_text, items_per_s, rate_text
+from bakeoff.report.pages.sweep import table_of
+from bakeoff.report.wording import items_per_s, rate_text
 
-_HEADINGS: Final = (
-    Heading("variant"),
-    number("batch"),
-    Heading("status", leaves=2),
-    number("items/s [95 %]", "batch times calls a second by the throughput clock"),
-    number("median ms [95 %]", leaves=1),
-    number("peak MiB", leaves=3),
-    Heading("limits", leaves=4),
-    Heading("record", leaves=5),
+_COLUMNS: Final = (
+    COLUMNS["name"],
+    Column("batch", "batch", "", lambda row: row.record.batch),
+    COLUMNS["status"],
+    replace(COLUMNS["items_per_s"], value=lambda row: items_per_s(row.record)),
+    *columns(("latency", "peak_mib", "limits", "record")),
 )
 _EXPLANATION = (
     "A variant saturates at the smallest batch whose interval of items/s overlaps that of its best batch. Batches are "
@@ -71,27 +67,11 @@ def sections(rows: Sequence[Stored], cited: Cited | None = None) -> Iterator[Sec
         objective = objective_of(every)
         made = blocks(
             listed(_saturation(name, points) for name, points in curve.items() if saturates(points)),
-            table(_HEADINGS, [_cells(entry, objective, cited) for entry in every]),
+            table_of(_COLUMNS, [TableRow(entry, objective=objective) for entry in every], cited),
             listed(once_each(_failures(every))),
             Text(_EXPLANATION, tone="faint"),
         )
         yield Section(f"Batch curve: {title(every[0].record, batch=False)}", made)
-
-
-def _cells(entry: Stored, objective: Objective, cited: Cited | None) -> list[Cell | str]:
-    record, peak = entry.record, peak_mib(entry.record)
-    latency = record.latency
-    checks = check_limits(record, objective) if latency is not None else ()
-    return [
-        name_of(record),
-        str(record.batch),
-        Cell(record.status, record.status, tone=tone_of(record.status)),
-        rate_text(items_per_s(record)),
-        " ".join(median_and_interval(latency)) if latency is not None else "",
-        f"{peak:.0f}" if peak is not None else "",
-        fit_text(checks) if checks else "",
-        Cell("", link=cited(entry)) if cited is not None else "",
-    ]
 
 
 def _saturation(name: str, points: Sequence[Stored]) -> str:

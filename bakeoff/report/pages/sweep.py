@@ -31,7 +31,6 @@ from bakeoff.report.document import (
     Tone,
     blocks,
     listed,
-    number,
     once_each,
 )
 from bakeoff.report.figures import roofline, variants
@@ -63,6 +62,11 @@ _JSON: Final = (
     "record", "variant", "quantisation", "status", "reason", "stale", "latency", "copy_ms", "video_fps", "floor",
     "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "lossless", "build", "limits",
 )  # fmt: skip
+_STALE: Final = (
+    *columns(("name", "status", "median_ms", "vs_eager")),
+    Column("created", "measured (UTC)", "", lambda row: row.record.created, minute, numeric=False, leaves=1),
+    COLUMNS["record"],
+)
 _KERNELS: Final = 5
 """Largest number of kernels listed of a row."""
 _TONES: Final[Mapping[Status, Tone]] = {
@@ -183,15 +187,18 @@ def rows_table(
     The winner of a final is strong, and the cell `record` links to the record with `cited`.
     """
     p99 = any(row.record.latency is not None and row.record.latency.p99_ms for row in held)
-    chosen = [column for column in columns(keys) if p99 or column.key != "p99_ms"]
-    return document.table(
-        [heading(column) if keys is KEYS else replace(heading(column), leaves=0) for column in chosen],
-        [
-            [cell(column, row, cited) for column in chosen]
-            for row in held
-            if row.record.status not in (*NEVER_RUN, "built") and row.stale is None
-        ],
-    )
+    shown = [column for column in columns(keys) if p99 or column.key != "p99_ms"]
+    if keys is not KEYS:
+        shown = [replace(column, leaves=0) for column in shown]
+    able = (row for row in held if row.record.status not in (*NEVER_RUN, "built") and row.stale is None)
+    return table_of(shown, able, cited)
+
+
+def table_of(
+    shown: Sequence[Column], rows: Iterable[TableRow | MixRow], cited: Cited | None = None, title: str = ""
+) -> document.Table | None:
+    """Return a table with these columns; None without rows."""
+    return document.table(map(heading, shown), ([cell(column, row, cited) for column in shown] for row in rows), title)
 
 
 def heading(column: Column) -> Heading:
@@ -251,30 +258,11 @@ def stale_rows(
     Rows of another host have the ratio to their own eager, of the same sweep among `every`.
     """
     every = (*(entry for entry, _ in rows), *every)
-    held = [
+    held = (
         TableRow(entry, own_baselines(entry.record, every) if ON_ANOTHER_HOST in reason else {})
         for entry, reason in rows
-    ]
-    made = document.table(
-        [
-            Heading("variant"),
-            number("median ms"),
-            heading(COLUMNS["vs_eager"]),
-            Heading("measured (UTC)", leaves=1),
-            Heading("record", leaves=2),
-        ],
-        [
-            [
-                name_of(row.record),
-                COLUMNS["median_ms"].text(row) or row.record.status,
-                COLUMNS["vs_eager"].text(row),
-                minute(row.record.created),
-                Cell("", row.entry.id, cited(row.entry)) if cited is not None else "",
-            ]
-            for row in held
-        ],
-        "Stale: not comparable with the rows above",
     )
+    made = table_of(_STALE, held, cited, "Stale: not comparable with the rows above")
     return made, listed(once_each(((reason, name_of(entry.record)) for entry, reason in rows), len(rows)))
 
 

@@ -30,7 +30,7 @@ _KINDS: Final[Mapping[UnitKind, str]] = {
 }  # fmt: skip
 """Colours of units by their kind."""
 _EVENT, _FAILED, _MEAN = "#5d9a52", "#cc3311", "#4477aa"
-_MOST_UNITS, _MOST_BARS, _MOST_ROWS, _MOST_MARKS = 24, 1_200, 5, 100
+_FIRST, _MOST_UNITS, _MOST_BARS, _MOST_ROWS, _MOST_MARKS = 3, 24, 1_200, 5, 100
 _ROW = 24
 """Height of a row of bars in pixels."""
 _FROM_ZERO = 0.7
@@ -57,22 +57,13 @@ class _Axis(NamedTuple):
 
 
 def timeline_figures(record: SessionRecord) -> tuple[Figure, ...]:
-    """Draw the first kept units and, if they do not follow directly, the last ones; at most 24 each."""
+    """Draw the first three kept units, and the last ones."""
     kept = sorted(record.spans, key=lambda unit: unit.index)
-    first = _following(kept)[:_MOST_UNITS]
-    last = _following(kept[: len(first) - 1 if first else None : -1])[:_MOST_UNITS][::-1]
     lines = [line.name.rpartition(" / ")[2] for line in account_lines(record)]
     colour_of = {**colours([*lines, *(span.name for unit in record.spans for span in unit.spans)]), **BETWEEN}
-    found = [_timeline(units, record.events, colour_of) for units in (first, last) if units]
+    parts = kept[:_FIRST], kept[_FIRST:][-_MOST_UNITS:]
+    found = [_timeline(units, record.events, colour_of) for units in parts if units]
     return tuple(figure for figure in found if figure is not None)
-
-
-def _following(units: Sequence[UnitSpans]) -> Sequence[UnitSpans]:
-    """Return the first units with consecutive numbers, ascending or descending."""
-    end = next(
-        (place for place in range(1, len(units)) if abs(units[place].index - units[place - 1].index) != 1), len(units)
-    )
-    return units[:end]
 
 
 def _timeline(

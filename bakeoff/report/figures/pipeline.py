@@ -8,7 +8,6 @@ from bakeoff.record.account import account_lines
 from bakeoff.record.frames import figures
 from bakeoff.report.figures.vega import (
     BETWEEN,
-    INK,
     Figure,
     Spec,
     beside,
@@ -28,8 +27,8 @@ from bakeoff.report.pipelines import MixRow
 
 _POINTS = 400
 """Largest number of steady units of a mix that are drawn."""
-_LABELLED, _REASON = 0.05, 90
-"""Least share of the longest bar for a segment to show its own share, and most characters of a reason."""
+_REASON = 90
+"""Most characters of a reason."""
 _CROSS = "M-1,-1L1,1M-1,1L1,-1"
 _LOOKS: Final[Mapping[str, tuple[str, int]]] = {
     "opening": ("square", 50),
@@ -69,10 +68,8 @@ def waterfall_figure(rows: Sequence[MixRow]) -> Figure | None:
                     "phase": name_text(line.name),
                     "from": rounded(start),
                     "to": rounded(start + line.ms),
-                    "middle": rounded(start + line.ms / 2),
                     "ms": rounded(line.ms),
-                    "share": line.share if line.ms >= _LABELLED * longest else "",
-                    "ink": _ink(of_line[line.name]),
+                    "share": line.share,
                 }
             )
             start += line.ms
@@ -84,11 +81,9 @@ def waterfall_figure(rows: Sequence[MixRow]) -> Figure | None:
         "axis": {"grid": False, "ticks": False},
     }  # fmt: skip
     colour = scaled("phase", {name_text(name): colour for name, colour in of_line.items()})
-    bar_of = {"x": x("from"), "x2": {"field": "to"}, "tooltip": tooltip("mix", "phase", "ms"), "color": colour}
-    share = {"x": x("middle"), "text": {"field": "share"}, "color": {"field": "ink", "type": "nominal", "scale": None}}
+    bar_of = {"x": x("from"), "x2": {"field": "to"}, "tooltip": tooltip("mix", "phase", "ms", "share"), "color": colour}
     layers = [
         layer(segments, "bar", bar_of, height={"band": 0.66}, stroke="white", strokeWidth=0.6),
-        layer(segments, "text", share, fontSize=9),
         beside(ends, x("end")),
     ]
     spec = {
@@ -105,12 +100,6 @@ def _end(row: MixRow, ms: float | None) -> dict[str, str | float]:
         reason = row.record.measurement.reason or "no reason is stored"
         return {"end": 0.0, "text": shorten(f"{status}: {reason}", _REASON)}
     return {"end": rounded(ms), "text": f"{milliseconds(ms)} ms{'' if status == 'ok' else f' {status}'}"}
-
-
-def _ink(colour: str) -> str:
-    """Return black or white, whichever can be read on a colour `#rrggbb` (its luma by ITU-R BT.601)."""
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 150 else "white"
 
 
 def units_figure(rows: Sequence[MixRow]) -> Figure | None:

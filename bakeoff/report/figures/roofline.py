@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from bakeoff.machine.floors import Ceiling, find_datasheet, peak_bandwidth, peak_flops
 from bakeoff.models.types import DTYPES
+from bakeoff.models.words import si
 from bakeoff.record.floor import share, work_dtypes
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
@@ -46,7 +47,7 @@ class Roof:
 
     @property
     def name(self) -> str:
-        return f"{self.dtype} roof: {_si(self.flops)}FLOP/s, {_si(self.bytes_per_s)}B/s"
+        return f"{self.dtype} roof: {si(self.flops)}FLOP/s, {si(self.bytes_per_s)}B/s"
 
     @property
     def ridge(self) -> float:
@@ -178,11 +179,3 @@ def _traffic(records: Sequence[Record], dtype: str) -> int:
     if any(record.variant.dtype == dtype for record in own):
         own = [record for record in own if record.variant.dtype == dtype]
     return max((record.minimum_bytes for record in own or stated), default=0)
-
-
-def _si(value: float) -> str:
-    """Format a number with three digits and a prefix, as in `14.6 G`."""
-    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {prefix}"
-    return f"{value:.3g} "

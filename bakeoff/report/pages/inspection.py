@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from bakeoff.models.grouping import grouped
-from bakeoff.models.words import counted
+from bakeoff.models.words import counted, si
 from bakeoff.process.inspected import Inspection, Node, Recorded
 from bakeoff.record.statistics import Summary, half_width, summarise_ns
 from bakeoff.report.document import Command, Document, Heading, Table, Text, blocks, listed, number, table
@@ -133,7 +133,7 @@ def _tree(inspection: Inspection, depth: int) -> Iterator[Table | Text | None]:
             _median(total_ns),
             _median(node.own_ns),
             f"{sum(total_ns) / whole:.1%}",
-            _count(node.parameters),
+            si(node.parameters).strip() if node.parameters else "",
         )
         for name, node, total_ns in _walk(inspection, depth)
     ]
@@ -207,10 +207,3 @@ def _median(samples_ns: Sequence[int], interval: bool = True) -> str:
     if not interval or not figures.median_ms:
         return text
     return f"{text} ±{min(half_width(samples_ns), 9.99):.0%}"
-
-
-def _count(parameters: int) -> str:
-    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if parameters >= size:
-            return f"{parameters / size:.1f}{unit}"
-    return str(parameters) if parameters else ""

@@ -13,7 +13,6 @@ from bakeoff.report.document import (
     Cell,
     Details,
     Document,
-    Figures,
     Heading,
     Listed,
     Section,
@@ -24,7 +23,6 @@ from bakeoff.report.document import (
     number,
     table,
 )
-from bakeoff.report.figures.vega import Figure, layer, quantity, rounded
 from bakeoff.report.format import shorten
 
 _MOST, _MOST_WAITS, _MOST_PARTS = 300, 16, 8
@@ -169,18 +167,4 @@ def _scaled(rates: Mapping[int, float], notes: Sequence[str]) -> tuple[Section, 
         f"{rate / rates[base] / (world / base):.1%} of the ratio of ranks"
         for world, rate in rates.items()
     ]
-    figure = Figures((_scaling_figure(rates),)) if rates else None
-    return (Section("Scaling", blocks(listed(lines), figure, listed(notes))),)
-
-
-def _scaling_figure(rates: Mapping[int, float]) -> Figure:
-    base = min(rates)
-    data = [
-        {"ranks": world, "frames/s": rounded(each), "what": what}
-        for world, rate in rates.items()
-        for what, each in (("measured", rate), ("in proportion to ranks", rates[base] * world / base))
-    ]
-    dash = {"field": "what", "type": "nominal", "sort": None}
-    line = layer(data, "line", {"x": quantity("ranks"), "y": quantity("frames/s"), "strokeDash": dash}, point=True)
-    heading = "Frames a second by number of ranks"
-    return Figure("scaling", heading, "runs that differ in nothing else", {"height": 200, **line})
+    return (Section("Scaling", blocks(listed(lines), listed(notes))),)

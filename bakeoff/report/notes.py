@@ -81,10 +81,10 @@ def policy_text(policy: Policy) -> str:
     return f"policy: {', '.join(others)}" if others else ""
 
 
-def policies(records: Sequence[Record]) -> Iterator[Text]:
+def policies(records: Iterable[Record]) -> Iterator[Text]:
     """Yield each policy of the records that is not the usual one, labelled with its rows unless all have it."""
-    found = ((policy_text(record.policy), name_of(record)) for record in records)
-    return (text for text in once_each(found, len(records)) if text.text)
+    found = [(policy_text(record.policy), name_of(record)) for record in records]
+    return (text for text in once_each(found, len(found)) if text.text)
 
 
 def spread_lines(rows: Iterable[Stored], every: Iterable[Stored]) -> Iterator[str]:

@@ -274,7 +274,7 @@ def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
         yield Text("of floor is above 100 %: the floor is none, the ceilings are too low there", ", ".join(too_low))
     for text in filter(None, [overlapped_text(rows)]):
         yield Text(text)
-    yield from policies([row.record for row in rows])
+    yield from policies(row.record for row in rows)
     yield from reasons(rows)
     yield from map(Text, spread_lines(rows, every))
     yield from findings((*rows, *table.built))

@@ -25,7 +25,7 @@ from bakeoff.report.figures.vega import (
 from bakeoff.report.format import milliseconds, shorten
 from bakeoff.report.pipelines import MixRow
 
-_POINTS = 400
+_POINTS = 200
 """Largest number of steady units of a mix that are drawn."""
 _REASON = 90
 """Most characters of a reason."""

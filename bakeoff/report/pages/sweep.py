@@ -63,7 +63,16 @@ _JSON: Final = (
     "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "lossless", "build", "limits",
 )  # fmt: skip
 _STALE: Final = (
-    *columns(("name", "status", "median_ms", "vs_eager")),
+    COLUMNS["name"],
+    Column(
+        "median_ms",
+        "median ms",
+        "",
+        lambda row: row,
+        lambda row: COLUMNS["median_ms"].text(row) or row.record.status,
+        lambda row: call_ms(row.record, "latency"),
+    ),
+    COLUMNS["vs_eager"],
     Column("created", "measured (UTC)", "", lambda row: row.record.created, minute, numeric=False, leaves=1),
     COLUMNS["record"],
 )

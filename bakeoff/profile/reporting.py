@@ -8,26 +8,40 @@ As a program, `python -m bakeoff.profile.reporting RECORD FILE...` writes these 
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 from bakeoff.profile.files import PAGE, read_session
 from bakeoff.profile.plain import say
 
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
 PATIENCE_S = 30.0
 """Longest run of the process; then it is killed, so that the exit of a user's program does not wait for it."""
-_POOL = ThreadPoolExecutor(2, "bakeoff reports")
-"""Threads that wait for the processes: so many run at once, and the interpreter waits for them before it exits."""
+
+
+@cache
+def _pool() -> "ThreadPoolExecutor":
+    """Return two threads that wait for processes, and for which the interpreter waits before it exits.
+
+    Raises RuntimeError if it is exiting already.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(2, "bakeoff reports")
 
 
 def start_reports(record: Path, paths: Sequence[Path]) -> "Future[tuple[Path, ...]]":
     """Start a process that makes these files from a record's file; the result is what `make_reports` returns."""
     try:
-        return _POOL.submit(make_reports, record, paths)
-    except RuntimeError:  # the interpreter is about to exit
+        return _pool().submit(make_reports, record, paths)
+    except RuntimeError:
         made = Future[tuple[Path, ...]]()
         made.set_result(make_reports(record, paths))
         return made

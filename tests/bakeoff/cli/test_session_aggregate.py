@@ -32,7 +32,6 @@ def test_ranks_and_the_straggler_are_shown(tmp_path: Path) -> None:
     assert (
         "frames/s of the run: 400.000, one video by all ranks, whose units take the same time within 5%" in done.stdout
     )
-    assert "energy of GPU-a: 40.0 J" in done.stdout
 
 
 def test_json_is_nothing_but_the_reports(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from statistics import median
 from bakeoff.models.grouping import grouped
 from bakeoff.models.words import counted, si
 from bakeoff.process.inspected import Inspection, Node, Recorded
-from bakeoff.record.statistics import Summary, half_width, summarise_ns
+from bakeoff.record.statistics import half_width, summarise_ns
 from bakeoff.report.document import Command, Document, Heading, Table, Text, blocks, listed, number, table
-from bakeoff.report.format import median_and_interval, milliseconds, shorten
+from bakeoff.report.format import milliseconds, shorten, with_interval
 
 WORTH = 0.1
 """Smallest share of a pass that makes a module worth a sweep; below it, the pass can become at most 1.11x as fast."""
@@ -113,14 +113,10 @@ def _head(what: str, inspection: Inspection) -> Iterator[str]:
     passes, warm = counted(len(inspection.plain_ns), "pass", "passes"), counted(len(inspection.warm_ns), "warm one")
     yield f"{what}: {passes} after {warm}{steady}"
     hooks_ms = milliseconds(median(inspection.hooks_ns) / 1e6)
-    yield f"a pass takes {_interval(plain)} ms"
-    yield f"instrumented {_interval(whole)} ms, {overhead(inspection):+.1%}; {hooks_ms} ms are charged to no module"
+    yield f"a pass takes {with_interval(plain)} ms"
+    yield f"instrumented {with_interval(whole)} ms, {overhead(inspection):+.1%}; {hooks_ms} ms are charged to no module"
     if inspection.clock == "synchronised":
         yield "the GPU was waited for at each entry and exit, so that no kernels of two modules overlap"
-
-
-def _interval(figures: Summary) -> str:
-    return " ".join(median_and_interval(figures))
 
 
 def _tree(inspection: Inspection, depth: int) -> Iterator[Table | Text | None]:

@@ -35,7 +35,7 @@ from bakeoff.report.document import (
     stated,
     table,
 )
-from bakeoff.report.format import kernel_name, median_and_interval, milliseconds, shorten, size_text
+from bakeoff.report.format import kernel_name, median_and_interval, milliseconds, shorten, size_text, with_interval
 from bakeoff.report.groups import title
 from bakeoff.report.notes import policy_text, selftest_text, sentences
 from bakeoff.report.wording import limit_text
@@ -234,7 +234,7 @@ def _parity(record: Record) -> Section | None:
 def _size_figures(record: Record) -> Mapping[str, Callable[[Any], str]]:
     def median(size: Any) -> str:
         figures = record.latency if size.which == "usual" else size.figures
-        return " ".join(median_and_interval(figures)) if figures is not None else ""
+        return with_interval(figures) if figures is not None else ""
 
     return {"ms a call [95 %]": median}
 

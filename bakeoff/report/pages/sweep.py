@@ -35,7 +35,7 @@ from bakeoff.report.document import (
 )
 from bakeoff.report.figures import roofline, variants
 from bakeoff.report.figures.vega import Figure
-from bakeoff.report.format import duration, median_and_interval, minute, shorten, size_text
+from bakeoff.report.format import duration, minute, shorten, size_text, with_interval
 from bakeoff.report.groups import Table, name_of, own_baselines, tables
 from bakeoff.report.links import Cited
 from bakeoff.report.notes import (
@@ -352,7 +352,7 @@ def _size_row(record: Record, names: Sequence[str]) -> tuple[str, ...]:
 
 def _size_cell(record: Record, result: SizeResult) -> str:
     figures = record.latency if result.which == "usual" else result.figures
-    words = list(median_and_interval(figures)) if figures is not None else []
+    words = [with_interval(figures)] if figures is not None else []
     if result.status == "recompiled":
         words.append(f"recompiled {result.compilations}x, first call {duration(result.first_call_ns / 1e6)}")
     elif result.status != "ok":

@@ -6,7 +6,9 @@ from statistics import mean
 from typing import Literal, NamedTuple
 
 from bakeoff.models.component import Quantisation
+from bakeoff.models.grouping import grouped
 from bakeoff.models.pipelines import own_gains
+from bakeoff.models.words import counted
 from bakeoff.record.account import account_lines, steady
 from bakeoff.record.comparable import computation_in, computation_of, differences, may_divide, subject_key
 from bakeoff.record.floor import floor
@@ -95,7 +97,7 @@ class Evidence:
     """What a unit is: `frame`, `block` or `call`."""
     unit_ms: float
     """Mean over steady units."""
-    frames: int
+    frames: float
     """Video frames per unit."""
     frame_rate: float
     """Video frames per second that the model was made for; 0 if it was made for none."""
@@ -114,13 +116,13 @@ class Evidence:
     floors: Sequence[FloorFact] = ()
     own_gains: Sequence[tuple[str, str, float, str, str]] = ()
     """Code, phase, milliseconds per unit, evidence and recommendation of the pipeline's own rules."""
-    compiled: Sequence[str] = ()
-    """Names of what was compiled in traced or steady units."""
+    compiled: str = ""
+    """What was compiled in traced or steady units; "" for nothing."""
     slope_ms: tuple[float, float, float] | None = None
     """Change of the unit time from one steady unit to the next, with its 95 % interval."""
     steady_units: int = 0
-    memory_share: float | None = None
-    """Peak use of the device's memory, as a share of all of it."""
+    memory: tuple[float, str] | None = None
+    """Peak use of the device's memory, as a share of all of it, and a text that says so."""
     device_findings: Sequence[tuple[str, str]] = ()
     """Code and text of the record's findings, for example that the GPU was throttled."""
     best_mix: tuple[str, float, str] | None = None
@@ -143,6 +145,8 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
     scale = operators_scale(profile, account_lines(record))
     between = {row.phase.kind: row.phase.ms for row in table.rows if row.phase.kind != "phase"}
     moved = (name for place in units.moved if units.kinds[int(place)] == "steady" for name in units.moved[place])
+    events = list(dict.fromkeys([*profile.compiled, *moved]))
+    compiled = f"{counted(len(events), 'event')} of a compiler in steady units: {', '.join(events[:3])}"
     ran = profile.kernels if profile.kernels is not None else profile.operators
     calls = tuple(profile.synchronisations)
     waits = Ranking(calls, sum(each.ns for each in calls), len(calls))
@@ -161,10 +165,10 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
         rivals=list(_rivals(record, records.current)),
         floors=list(_floors(record, records.current)),
         own_gains=_own_gains(record, table),
-        compiled=list(dict.fromkeys([*profile.compiled, *moved])),
+        compiled=compiled if events else "",
         slope_ms=slope([units.wall_ns[place] / 1e6 for place in chosen]),
         steady_units=len(chosen),
-        memory_share=_memory_share(record),
+        memory=_memory(record),
         device_findings=[(finding.code, finding.text) for finding in record.measurement.findings],
         best_mix=_best_mix(record, records.pipelines),
     )
@@ -188,22 +192,19 @@ def _busy(table: ProfileTable, profile: Profile) -> float | None:
     return profile.busy_ns / profile.units / 1e6 if profile.kernels is not None else table.busy_ms
 
 
-def _memory_share(record: PipelineRecord) -> float | None:
-    """Return the peak of the device's memory as a share of all of it; None if either is unknown."""
+def _memory(record: PipelineRecord) -> tuple[float, str] | None:
+    """Return the peak of the device's memory as a share of all of it, and a text; None if either is unknown."""
     memory, gpus = record.measurement.memory, record.host.gpus
     total = gpus[0].get("memory_bytes") if gpus else None
     if memory is None or not memory.device_peak_bytes or not isinstance(total, int) or not total:
         return None
-    return memory.device_peak_bytes / total
+    share = memory.device_peak_bytes / total
+    return share, f"{share:.0%} of the device's memory at the peak"
 
 
 def _called(record: PipelineRecord) -> Mapping[str, list[SlotProgram]]:
     """Return for each slot the programs that a steady unit calls."""
-    found: dict[str, list[SlotProgram]] = {}
-    for program in record.measurement.programs:
-        if record.calls.get(program.name):
-            found.setdefault(program.slot, []).append(program)
-    return found
+    return grouped((program.slot, program) for program in record.measurement.programs if record.calls.get(program.name))
 
 
 def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalFact]:

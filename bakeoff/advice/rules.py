@@ -5,17 +5,15 @@ with which code, where it waits, the rate of units, and what disturbed them. A r
 recommends fewer layers, a bigger batch or another GPU: those change what is computed or what it is for.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 
-from bakeoff.advice.evidence import NOTICE, Advice, Evidence, strength
+from bakeoff.advice.evidence import NOTICE, Advice, Evidence, Strength, strength
 from bakeoff.models.words import counted
 
 DEADBAND = 0.05
 """Share of a unit below which a possible gain is not reported."""
 MOST_MEMORY = 0.90
 FEWEST_FOR_TREND = 12
-LOOK_FOR_MEMORY = "run longer; if it goes on, look for growing memory"
-"""Advice on units that become slower if nothing shows why."""
 _SLOW_OF_BUSY, _LEAST_SHARE_OF_FLOOR, _LEAST_OF_UNIT = 0.05, 0.30, 0.20
 _LEAST_TREND, _SLOW_RESPONSE_MS = 0.05, 250.0
 _SLOW_KERNELS = (
@@ -37,7 +35,17 @@ _SLOW_KERNELS = (
     (("dgemm", "f64f64", "double, double"), "products in fp64; cast before them", ""),
 )
 _MOVES = ("aten::copy_", "aten::cat", "aten::clone", "aten::_to_copy", "aten::contiguous", "Memcpy", "CatArrayBatched")
-_CLOCK, _OTHERS = {"throttled", "power-cap"}, {"contention", "busy-host", "gpu-shared"}
+_STATES: Mapping[str, tuple[str, Strength]] = {
+    "throttled": ("cool it, or compare at a locked clock", "strong"),
+    "power-cap": ("raise the power limit if it may be, or compare at a locked clock", "strong"),
+    "memory-grows": (
+        "free what is kept from unit to unit: outputs in a list, caches, graphs of gradients; compare two snapshots of "
+        "tracemalloc, on a GPU of torch.cuda.memory_snapshot",
+        "notice",
+    ),
+}
+"""What to do about a finding, by its code, and how strongly that is said."""
+_OTHERS = {"contention", "busy-host", "gpu-shared"}
 
 
 def _gain(facts: Evidence, code: str, where: str, gain_ms: float, evidence: str, says: str, source: str = "") -> Advice:
@@ -88,10 +96,11 @@ def of_the_loop(facts: Evidence) -> Iterator[Advice]:
 
 def vram(facts: Evidence) -> Iterator[Advice]:
     """Advise if the device's memory is nearly full."""
-    if facts.memory_share is not None and facts.memory_share > MOST_MEMORY:
-        says = "weights take most of it: share them between programs, or take a smaller dtype for the largest slot"
-        evidence = f"{facts.memory_share:.0%} of the device's memory at the peak"
-        yield Advice("vram", "", evidence, says, None, "strong")
+    if facts.memory is not None and facts.memory[0] > MOST_MEMORY:
+        says = (
+            "weights take most of it: share them between programs, or take a smaller dtype, the largest model's first"
+        )
+        yield Advice("vram", "", facts.memory[1], says, None, "strong")
 
 
 def launch_bound(facts: Evidence) -> Iterator[Advice]:
@@ -138,39 +147,33 @@ def glue(facts: Evidence) -> Iterator[Advice]:
     if between > NOTICE * facts.unit_ms:
         evidence = f"{facts.glue_ms:.2f} ms of glue and {facts.unattributed_ms:.2f} ms without a name"
         says = "compile the arithmetic between calls, or move it into a program"
+        if not facts.glue_ms:
+            says = "name what runs there with a phase; then compile it with its neighbours, or move it out of the unit"
         yield _gain(facts, "glue", "", between, evidence, says)
 
 
 def compiling(facts: Evidence) -> Iterator[Advice]:
     """Advise if something is compiled while units run."""
     if facts.compiled:
-        events = f"{counted(len(facts.compiled), 'event')} of a compiler in steady units"
         says = "build every shape before the first unit; a changing shape or number recompiles"
-        yield Advice("compiling", "", f"{events}: {', '.join(facts.compiled[:3])}", says, None, "strong")
+        yield Advice("compiling", "", facts.compiled, says, None, "strong")
 
 
 def trend(facts: Evidence) -> Iterator[Advice]:
-    """Advise if units become slower, or have not stopped becoming faster."""
-    disturbed = next((text for code, text in facts.device_findings if code in _OTHERS | _CLOCK), "")
-    slower = (disturbed, "mend that first, and measure again") if disturbed else ("", LOOK_FOR_MEMORY)
-    yield from trend_of(facts.slope_ms, facts.steady_units, facts.unit_ms, slower)
-
-
-def trend_of(
-    slope_ms: tuple[float, float, float] | None, units: int, unit_ms: float, slower: tuple[str, str]
-) -> Iterator[Advice]:
-    """Advise as `trend` does, given a slope with its interval, the number of units and their mean time.
-
-    `slower` is for units that become slower: what else was observed, "" for nothing, and the recommended action.
-    """
-    if slope_ms is None or units < FEWEST_FOR_TREND:
+    """Advise if units become slower, and then on what else was observed, or have not stopped becoming faster."""
+    if facts.slope_ms is None or facts.steady_units < FEWEST_FOR_TREND:
         return
-    slope, low, high = slope_ms
-    if low <= 0 <= high or abs(slope * units) < _LEAST_TREND * unit_ms:
+    (slope, low, high), units = facts.slope_ms, facts.steady_units
+    if low <= 0 <= high or abs(slope * units) < _LEAST_TREND * facts.unit_ms:
         return
-    seen, says = slower if slope > 0 else ("", "run longer: it is still settling")
-    change = f"{slope:+.3f} ms from unit to unit [{low:+.3f}, {high:+.3f}], {slope * units:+.1f} ms over the run"
-    yield Advice("trend", "", f"{change}; {seen}" if seen else change, says, None, "notice")
+    evidence = f"{slope:+.3f} ms from unit to unit [{low:+.3f}, {high:+.3f}], {slope * units:+.1f} ms over the run"
+    disturbed = next((text for code, text in facts.device_findings if code in _OTHERS or code in _STATES), "")
+    says = "run longer: it is still settling"
+    if slope > 0 and disturbed:
+        evidence, says = f"{evidence}; {disturbed}", "mend that first, and measure again"
+    elif slope > 0:
+        says = "run longer; if it goes on, look for growing memory"
+    yield Advice("trend", "", evidence, says, None, "notice")
 
 
 def too_slow(facts: Evidence) -> Iterator[Advice]:
@@ -178,29 +181,31 @@ def too_slow(facts: Evidence) -> Iterator[Advice]:
     period = 1000 * facts.frames / facts.frame_rate if facts.frame_rate else 0.0
     if not period or facts.unit_ms <= period:
         return
-    frames = "a frame" if facts.frames == 1 else f"{facts.frames} frames"
-    known = "no mix in the records is faster"
-    if facts.best_mix is not None and facts.best_mix[1] < facts.unit_ms:
+    frames, known = "a frame" if facts.frames == 1 else f"{facts.frames:g} frames", ""
+    if facts.best_mix is not None:
         mix, ms, record = facts.best_mix
-        known = f"the fastest in the records takes {ms:.1f} ms: {mix} ({record})"
+        is_faster = ms < facts.unit_ms
+        fastest = f"the fastest in the records takes {ms:.1f} ms: {mix} ({record})"
+        known = f"; {fastest if is_faster else 'no mix in the records is faster'}"
     evidence = f"{facts.unit_ms:.1f} ms for {frames} of {period:.1f} ms at {facts.frame_rate:g} a second"
-    says = f"{1 - period / facts.unit_ms:.0%} less is needed; {known}"
+    says = f"{1 - period / facts.unit_ms:.0%} less is needed{known}"
     yield Advice("too-slow", "", evidence, says, None, "information")
 
 
 def response(facts: Evidence) -> Iterator[Advice]:
     """Report how much later the effect of an action is seen, if that is late."""
-    if facts.unit != "call" and 2 * facts.unit_ms > _SLOW_RESPONSE_MS:
+    if facts.unit in ("frame", "block") and 2 * facts.unit_ms > _SLOW_RESPONSE_MS:
         late = f"{facts.unit_ms:.0f} to {2 * facts.unit_ms:.0f} ms"
         evidence = f"an action is seen one to two {facts.unit}s later: {late}"
         yield Advice("response", "", evidence, "only a shorter unit changes that", None, "information")
 
 
-def slow_clock(facts: Evidence) -> Iterator[Advice]:
-    """Advise if the GPU lowered its clock."""
+def disturbances(facts: Evidence) -> Iterator[Advice]:
+    """Advise if the GPU lowered its clock, or memory grows."""
     for code, text in facts.device_findings:
-        if code in _CLOCK:
-            yield Advice(code, "", text, "cool it, or compare at a locked clock", None, "strong")
+        if code in _STATES:
+            says, strong = _STATES[code]
+            yield Advice(code, "", text, says, None, strong)
 
 
 def contention(facts: Evidence) -> Iterator[Advice]:
@@ -212,16 +217,12 @@ def contention(facts: Evidence) -> Iterator[Advice]:
 
 RULES = (
     launch_bound, slow_kernel, better_variant, far_from_floor, copies, sync_inside, glue, of_the_loop,
-    compiling, trend, too_slow, response, vram, slow_clock, contention,
+    compiling, trend, too_slow, response, vram, disturbances, contention,
 )  # fmt: skip
 
 
-def advise(evidence: Evidence) -> tuple[Advice, ...]:
+def advise(facts: Evidence) -> tuple[Advice, ...]:
     """Return the rules' advice, the largest gain first, then advice without a bound; no gains below `DEADBAND`."""
-    return worth_saying([one for rule in RULES for one in rule(evidence)], evidence.unit_ms)
-
-
-def worth_saying(found: Iterable[Advice], unit_ms: float) -> tuple[Advice, ...]:
-    """Return the advice without gains below `DEADBAND` of `unit_ms`, in the order of `advise`."""
-    kept = [one for one in found if one.gain_ms is None or one.gain_ms >= DEADBAND * unit_ms]
+    found = (one for rule in RULES for one in rule(facts))
+    kept = [one for one in found if one.gain_ms is None or one.gain_ms >= DEADBAND * facts.unit_ms]
     return tuple(sorted(kept, key=lambda one: (one.gain_ms is None, -(one.gain_ms or 0.0), one.code)))

@@ -154,7 +154,7 @@ def _print(assignment: "Assignment", done: "SweepResult", options: "SweepOptions
     if done.stored:
         if not options.as_json:
             print_done(done, max(assignment.rows, len(done.stored)), options.folder, resume_command(sys.argv[1:]))
-        update_pages(options.folder, done.stored[0].record.variant.component)
+        update_pages(options.folder)
     if assignment.done is None or done.interrupted:
         if not all_ended:
             where = f" on {assignment.node}" if assignment.node else ""

@@ -1,6 +1,5 @@
 """Commands that write the pages kept beside the records, and README's results: history, publish."""
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,6 @@ from bakeoff.cli.common import (
     Json,
     Machines,
     app,
-    error_line,
     fail,
     print_json,
     print_text,
@@ -30,8 +28,7 @@ def history(
     check: Annotated[bool, typer.Option("--check", help="Exit 1 if a page is not what the records give.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write the results, the history and the pictures of every machine from the records; --check lists all that is
-    wrong."""
+    """Write the results and the history of every machine from the records; --check lists all that is wrong."""
     from bakeoff.record.store import check_exists, load_all
     from bakeoff.report.pages import files, readme
 
@@ -39,7 +36,7 @@ def history(
     check_exists(folder)
     if not check:
         warn(load_all(folder).problems)
-        print_written((*files.update(folder), *_draw(folder)), as_json)
+        print_written(files.update(folder), as_json)
         return
     problems: list[str] = []
     code: ErrorCode = "bad-page"
@@ -72,10 +69,9 @@ def publish(
     as_json: Json = False,
 ) -> None:
     """Copy this machine's newest records into runs/published/ of the checkout; write them into README.md, and all pages
-    there: RESULTS.md, the history and the pictures."""
+    there: RESULTS.md and the history."""
     from bakeoff.machine import paths
     from bakeoff.record.store import check_exists, load_all
-    from bakeoff.report.figures import files as drawings
     from bakeoff.report.pages import files, readme
 
     folder, published = records_folder(), paths.published_runs()
@@ -94,7 +90,7 @@ def publish(
     if not found.records.current:
         raise BakeoffError(f"there are no records in {folder} to publish", code="no-record")
     pages = readme.publish(published, found.records, folder)
-    pages += [*files.update(published), *drawings.update(published)]
+    pages += files.update(published)
     if not as_json:
         say_whose(found)
     print_written(pages, as_json, machines=found.machines)
@@ -120,22 +116,9 @@ def _supersede(folder: Path, record: str, reason: str) -> str:
     return written
 
 
-def update_pages(folder: Path, component: str = "") -> None:
-    """Write this machine's pages and the page of all machines, and draw its pictures of a component or a pipeline."""
+def update_pages(folder: Path) -> None:
+    """Write this machine's pages and the page of all machines."""
     from bakeoff.report.pages import files
     from bakeoff.report.selection import own_keys
 
     files.update(folder, own_keys())
-    if component:
-        _draw(folder, component, own_keys())
-
-
-def _draw(folder: Path, component: str = "", machines: Collection[str] | None = None) -> list[Path]:
-    """Draw pictures and return their files; if that fails, print why and return none."""
-    from bakeoff.report.figures import files
-
-    try:
-        return files.update(folder, component, machines)
-    except BakeoffError as error:
-        say(error_line(f"no plots: {error}", error.code))
-        return []

@@ -308,7 +308,7 @@ def run_mixes(
         print_json({"run": done.run, "records": ids, "interrupted": done.interrupted, **as_data(done.stored)})
     elif done.stored:
         print_document(render(done.stored))
-    update_pages(folder, plan.loop.name)
+    update_pages(folder)
     if done.interrupted:
         fail(f"interrupted; not run: {', '.join(done.interrupted)}; the same command with --resume runs them", 130)
     if not any(entry.record.status in MEASURED for entry in done.stored):

@@ -242,7 +242,7 @@ def _sweep(
         done = run_sweep(plan, folder, options.note, resume, progress, options.started)
     if not options.as_json:
         print_done(done, len(plan.rows), folder, resume_command(sys.argv[1:]))
-    update_pages(folder, plan.component.name)
+    update_pages(folder)
     if done.interrupted:
         if options.as_json:
             print_json(summary(done))

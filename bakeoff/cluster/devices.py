@@ -83,7 +83,7 @@ def _take(running: dict[Device, tuple[Relay, Assignment]], ready: Collection[int
             for line in lines:
                 reports.tell(assignment, line)
             if not goes_on:
-                reports.ended(assignment, assignment.refused)
+                reports.ended(assignment)
 
 
 def _dealt(

@@ -246,7 +246,7 @@ class _Driver:
         """Give a place that has no order any more the next one, or free it."""
         assignment, place.assignment = place.assignment, None
         if assignment is not None:
-            self._reports.ended(assignment, "")
+            self._reports.ended(assignment)
             if assignment.refused:
                 self._refuse(place, assignment.refused)
                 assignment.refused = assignment.problem = ""
@@ -275,7 +275,7 @@ class _Driver:
             if there:  # Ray cannot start its own process there
                 self._refuse(place, why)
             return
-        self._reports.ended(assignment, "")
+        self._reports.ended(assignment)
         if assignment.done is not None:
             return
         if there:

@@ -97,11 +97,11 @@ class Reports:
                     assignment.refused = text
                 assignment.problem = f"its process ended with exit code {code}: {text}"
 
-    def ended(self, assignment: Assignment, death: str) -> None:
-        """Note that nobody carries out the order any more; `death` is how its process ended if it could not say so."""
+    def ended(self, assignment: Assignment) -> None:
+        """Note that nobody carries out the order any more."""
         self.running.remove(assignment)
         for running in assignment.steps.values():
             running.finish()
         assignment.steps.clear()
-        if death and assignment.done is None:
-            assignment.problem = assignment.problem or death
+        if assignment.done is None:
+            assignment.problem = assignment.problem or assignment.refused

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bakeoff.cluster.order import FINAL, PLAN, PlannedRow
 from bakeoff.cluster.reports import Assignment
+from bakeoff.models.grouping import grouped
 from bakeoff.plan.rows import Key
 from bakeoff.record.codec import encode
 from bakeoff.record.schema import MEASURED, Calibration, Record
@@ -68,9 +69,7 @@ class _Spread:
         """Yield a part for each variant, with its builds and processes, and one for all that cannot run."""
         records = self._records()
         done = {key_of(record) for record in records}
-        found: dict[tuple[str, int] | None, list[PlannedRow]] = {}
-        for row in self.planned:
-            found.setdefault(row.key[:2] if row.runs else None, []).append(row)
+        found = grouped((row.key[:2] if row.runs else None, row) for row in self.planned)
         for number, rows in enumerate(found.values()):
             left = tuple(row.key for row in rows if row.key not in done)
             if left:
@@ -79,10 +78,12 @@ class _Spread:
 
     def finals(self) -> Iterator[Assignment]:
         """Yield a part for the final of each subject on each class of machines, with what these measured."""
-        request, found = self.whole.order.request, dict[tuple[Subject, str], list[Record]]()
-        for record in self._records() if request.final_s else ():
-            if record.status in MEASURED:
-                found.setdefault((_subject(record), record.machine.machine_class), []).append(record)
+        request = self.whole.order.request
+        found = grouped(
+            ((_subject(record), record.machine.machine_class), record)
+            for record in (self._records() if request.final_s else ())
+            if record.status in MEASURED
+        )
         for number, (of, rows) in enumerate(found.items()):
             known = (*self.whole.order.known, *map(encode, rows))
             calibrations = self._calibrations(rows, of[0])

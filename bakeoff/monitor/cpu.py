@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bakeoff.machine import cgroups
+from bakeoff.models.grouping import grouped
 from bakeoff.monitor.energy import Counter, device_energy
 from bakeoff.monitor.request import MIB, CpuQuantity, Reading
 from bakeoff.record.monitor import Monitored
@@ -122,9 +123,7 @@ class ProcessTree:
 
 def _below(found: Mapping[int, _Process], tops: Iterable[int]) -> dict[int, _Process]:
     """Return the processes in `tops` and their descendants, by id."""
-    children: dict[int, list[int]] = {}
-    for pid, process in found.items():
-        children.setdefault(process.parent, []).append(pid)
+    children = grouped((process.parent, pid) for pid, process in found.items())
     pending, inside = list(tops), dict[int, _Process]()
     while pending:
         pid = pending.pop()

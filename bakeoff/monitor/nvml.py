@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bakeoff.machine.gpus import REASONS, Gpu, find_gpu
+from bakeoff.models.grouping import grouped
 from bakeoff.monitor.energy import Counter, Integral, device_energy
 from bakeoff.monitor.request import MIB, GpuQuantity, Reading, joined
 from bakeoff.record.monitor import DeviceEnergy, Monitored, ThrottleTime
@@ -162,7 +163,6 @@ class _Device:
     def report(self) -> Monitored:
         """Return the device's energy, throttling and failures; queries that failed in the same way share a sentence."""
         energy: tuple[DeviceEnergy, ...] = ()
-        names: dict[str, list[str]] = {}
         if self.counter is not None:
             notes = [] if self.gpu.handle is self.gpu.whole else [f"of the whole GPU, of which {self.uuid} is a part"]
             ended = [
@@ -172,9 +172,7 @@ class _Device:
             ]
             notes += [f"of the first {min(ended) / 1e9:.1f} s"] if ended else []
             energy = (device_energy(self.whole_uuid, self.counter, self.integral, "; ".join(notes)),)
-        for query in self.queries:
-            if text := query.missing():
-                names.setdefault(text, []).append(query.name)
+        names = grouped((text, query.name) for query in self.queries if (text := query.missing()))
         shares = ((REASONS[bit], count / self.reasons_told) for bit, count in sorted(self.reasons.items()))
         return Monitored(
             energy=energy,

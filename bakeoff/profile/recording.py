@@ -13,7 +13,7 @@ from bakeoff.profile.stages import StageTree, clean, within
 from bakeoff.profile.torch_state import DeviceClock, compiled
 from bakeoff.profile.units import Notes, UnitBook, shifted
 from bakeoff.record.monitor import SeriesRecord
-from bakeoff.record.session import ModelParameters, RangeKind, RangeTotal, SessionEvent, UnitKind
+from bakeoff.record.session import ModelParameters, RangeTotal, SessionEvent, UnitKind
 
 LEAST_NS = 10_000_000
 """Cost of recording below which a session keeps all its levels of ranges, whatever their share of its time."""
@@ -27,7 +27,7 @@ MOST_MODELS = 256
 class Recording:
     """Ranges, units, events, models and series. Its methods may be called from any thread and any coroutine.
 
-    They never raise: what cannot be recorded becomes a finding of the record.
+    They never raise: what cannot be recorded becomes a finding of the record. After the end they record nothing.
     """
 
     def __init__(self, now: Callable[[], int] = perf_counter_ns, points: int = 2_000) -> None:
@@ -85,14 +85,6 @@ class Recording:
     def is_open(self) -> bool:
         return self.root.state == OPEN
 
-    @property
-    def is_ended(self) -> bool:
-        return self.root.state == ENDED
-
-    def heir(self) -> "Recording":
-        """Return the recording that ranges, events and models go to: itself, or another one after the end."""
-        return self
-
     def check_cost(self) -> None:
         """Leave out the finest level of ranges, first steps, then phases, if ranges have cost more than the limit."""
         now = self.now()
@@ -120,15 +112,15 @@ class Recording:
 
         With `repeats`, here and below, it continues a call that was counted already, as of a generator.
         """
-        return Range(self, "stage", name, repeats) if self.has_stages else self._later("stage", name, repeats)
+        return Range(self, "stage", name, repeats) if self.has_stages else NOTHING
 
     def phase(self, name: str, repeats: bool = False) -> Range | Nothing:
         """Return a range for a phase, a part of a unit."""
-        return Range(self, "phase", name, repeats) if self.has_phases else self._later("phase", name, repeats)
+        return Range(self, "phase", name, repeats) if self.has_phases else NOTHING
 
     def collective(self, name: str, repeats: bool = False) -> Range | Nothing:
         """Return a range for a phase that waits for other ranks."""
-        return Range(self, "collective", name, repeats) if self.has_phases else self._later("collective", name, repeats)
+        return Range(self, "collective", name, repeats) if self.has_phases else NOTHING
 
     def step(self, index: object = None, timestep: object = None, repeats: bool = False) -> Range | Nothing:
         """Return a range for one denoising step.
@@ -137,7 +129,7 @@ class Recording:
         because reading it would wait for the device.
         """
         if not self.has_steps:
-            return self._later("step", "step", repeats)
+            return NOTHING
         made = (Step if index is not None else CountedStep)(self, "step", "step", repeats)
         made.index, made.timestep = index, timestep
         return made
@@ -148,12 +140,7 @@ class Recording:
         `kind` marks units that differ from the steady ones, from which rates are computed: `opening` or `filling`. A
         unit in which torch compiled is `compiling`, whatever is asked.
         """
-        return Unit(self, frames, latents, kind) if self.has_units else self._later("unit", "unit", False)
-
-    def _later(self, kind: RangeKind, name: str, repeats: bool) -> Range | Nothing:
-        """Return a range that records nothing or, after the session's end, one in the recording of its heir."""
-        heir = self.heir()
-        return NOTHING if heir is self else Range(heir, kind, name, repeats)
+        return Unit(self, frames, latents, kind) if self.has_units else NOTHING
 
     def measured_unit(self, ms: object, frames: int, latents: object) -> None:
         """Record a unit that ended now and took `ms` milliseconds, as the caller measured."""
@@ -170,37 +157,32 @@ class Recording:
 
     def log(self, name: str, data: Mapping[Any, object], failed: bool = False) -> None:
         """Record an event; it is marked as failed with `failed`, or if its data have NaN or an infinity."""
-        heir = self.heir()
-        t_ns, full = heir.now(), len(heir.events) >= MOST_EVENTS
+        t_ns, full = self.now(), len(self.events) >= MOST_EVENTS
         kept, good = ({}, True) if full else plain_data(data)
-        with heir.lock:
-            if len(heir.events) >= MOST_EVENTS:
-                heir.events_dropped += 1
+        with self.lock:
+            if len(self.events) >= MOST_EVENTS:
+                self.events_dropped += 1
             else:
-                heir.events.append(SessionEvent(t_ns, clean(name), kept, failed or not good))
+                self.events.append(SessionEvent(t_ns, clean(name), kept, failed or not good))
 
     def parameters(self, name: str, module_or_count: object, kind: str = "") -> None:
         """Record the size of a model, given as a torch module or as the number of its parameters."""
-        heir = self.heir()
-        if not heir.has_models:
+        if not self.has_models:
             return
         try:
             found = _measured(clean(name), module_or_count, clean(kind))
         except Exception as error:  # noqa: BLE001  # a module that cannot be measured must not end the pipeline
-            heir.notes.add("misused", f"parameters of '{clean(name)}' cannot be read: {error_text(error)}")
+            self.notes.add("misused", f"parameters of '{clean(name)}' cannot be read: {error_text(error)}")
             return
-        with heir.lock:
-            if found.name in heir.models or len(heir.models) < MOST_MODELS:
-                heir.models[found.name] = found
+        with self.lock:
+            if found.name in self.models or len(self.models) < MOST_MODELS:
+                self.models[found.name] = found
             else:
-                heir.notes.add("left-out", f"{MOST_MODELS} models are kept, not further ones as '{found.name}'")
+                self.notes.add("left-out", f"{MOST_MODELS} models are kept, not further ones as '{found.name}'")
 
     def sample(self, name: str, value: object, unit: str = "") -> None:
         """Add a value to a series of the pipeline's own, such as the length of a queue."""
-        t_ns, name, found, heir = self.now(), clean(name), number(value), self.heir()
-        if heir is not self:
-            heir.notes.add("misused", f"samples of '{name}' came after their session had ended")
-            return
+        t_ns, name, found = self.now(), clean(name), number(value)
         if found is None:
             shown, _ = plain(value)
             self.notes.add("misused", f"sample of '{name}' is {shown!r:.80}; give a finite number of the host")

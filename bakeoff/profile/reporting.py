@@ -5,96 +5,71 @@ They need Jinja and the library that draws figures, which would cost the pipelin
 As a program, `python -m bakeoff.profile.reporting RECORD FILE...` writes these files from a record.
 """
 
-import atexit
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
 from shlex import quote
-from threading import Lock
-from time import monotonic
+from typing import TYPE_CHECKING
 
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 from bakeoff.profile.files import PAGE, read_session
 from bakeoff.profile.plain import say
 
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
 PATIENCE_S = 30.0
 """Longest run of the process; then it is killed, so that the exit of a user's program does not wait for it."""
-MOST_AT_ONCE = 2
-"""Largest number of processes; a session that ends while so many run waits for the oldest one."""
-_running: "list[Reports]" = []
 
 
-class Reports:
-    """Handle of a process that makes files from a record. Thread-safe; raises nothing."""
+@cache
+def _pool() -> "ThreadPoolExecutor":
+    """Return two threads that wait for processes, and for which the interpreter waits before it exits.
 
-    def __init__(self, record: Path, paths: Sequence[Path]) -> None:
-        self._record, self._paths = record, tuple(paths)
-        self._lock = Lock()
-        self._owner = os.getpid()
-        self._deadline_s = monotonic() + PATIENCE_S
-        self._process: subprocess.Popen[bytes] | None = None
-        files = [str(each.absolute()) for each in (record, *paths)]
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable or "python3", "-P", "-m", __name__, *files],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C at the terminal is not for it
-            )
-        except (OSError, ValueError, RuntimeError, subprocess.SubprocessError) as error:
-            self._tell(f"its process did not start ({error})")
+    Raises RuntimeError if it is exiting already.
+    """
+    from concurrent.futures import ThreadPoolExecutor
 
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def wait(self) -> tuple[Path, ...]:
-        """Wait for the process and return the files that it made. If it failed, a line on stderr says so."""
-        if os.getpid() != self._owner:  # a forked child leaves the process to its parent
-            return ()
-        with self._lock:
-            process, self._process = self._process, None
-            if process is not None:
-                self._end(process)
-        return tuple(path for path in self._paths if path.exists())
-
-    def _end(self, process: "subprocess.Popen[bytes]") -> None:
-        # Once its timeout is over, communicate() takes even a process that has ended for late.
-        left_s = max(1.0 if process.poll() is not None else 0.0, self._deadline_s - monotonic())
-        try:
-            _, said = process.communicate(timeout=left_s)
-        except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
-            process.kill()
-            process.communicate()
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            self._tell(f"its process took longer than {PATIENCE_S:.0f} s")
-            return
-        if process.returncode:
-            lines = said.decode(errors="replace").strip().splitlines()
-            self._tell(lines[-1] if lines else f"its process ended with code {process.returncode}")
-
-    def _tell(self, why: str) -> None:
-        command = f"bakeoff session show {quote(str(self._record))} --html"
-        say(f"a session has no report: {one_line(why)}; to make it: {command}")
+    return ThreadPoolExecutor(2, "bakeoff reports")
 
 
-def start_reports(record: Path, paths: Sequence[Path]) -> Reports:
-    """Start a process that makes these files from a record's file; the interpreter waits for it at exit."""
-    for each in [each for each in _running if not each.is_running]:
-        _collect(each)
-    while len(_running) >= MOST_AT_ONCE:
-        _collect(_running[0])
-    if not _running:
-        atexit.unregister(_finish)
-        atexit.register(_finish)
-    made = Reports(record, paths)
-    _running.append(made)
-    return made
+def start_reports(record: Path, paths: Sequence[Path]) -> "Future[tuple[Path, ...]]":
+    """Start a process that makes these files from a record's file; the result is what `make_reports` returns."""
+    try:
+        return _pool().submit(make_reports, record, paths)
+    except RuntimeError:
+        made = Future[tuple[Path, ...]]()
+        made.set_result(make_reports(record, paths))
+        return made
+
+
+def make_reports(record: Path, paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Make these files in a process, wait for it, and return those that are there. If it fails, a line on stderr says
+    so."""
+    command = [sys.executable or "python3", "-P", "-m", __name__, *(str(each.absolute()) for each in (record, *paths))]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            start_new_session=True,  # Ctrl-C at the terminal is not for it
+            check=False,
+        )
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        why = (lines or [f"its process ended with code {done.returncode}"])[-1] if done.returncode else ""
+    except subprocess.TimeoutExpired:
+        why = f"its process took longer than {PATIENCE_S:.0f} s"
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        why = f"its process did not start ({error})"
+    if why:
+        command_text = f"bakeoff session show {quote(str(record))} --html"
+        say(f"a session has no report: {one_line(why)}; to make it: {command_text}")
+    return tuple(path for path in paths if path.exists())
 
 
 def write_reports(record: Path, paths: Sequence[Path]) -> None:
@@ -124,20 +99,6 @@ def main(arguments: Sequence[str]) -> int:
         print(one_line(text if isinstance(error, BakeoffError) else f"{type(error).__name__}: {text}"), file=sys.stderr)
         return 1
     return 0
-
-
-def _collect(reports: Reports) -> None:
-    reports.wait()
-    if reports in _running:
-        _running.remove(reports)
-
-
-def _finish() -> None:
-    try:
-        while _running:
-            _collect(_running[0])
-    except KeyboardInterrupt:
-        return  # the second Ctrl-C of somebody who wants to leave
 
 
 if __name__ == "__main__":

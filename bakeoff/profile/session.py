@@ -1,13 +1,13 @@
 """`Session`: the recording of one run of a pipeline. `NO_SESSION` has the same methods and records nothing."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from time import monotonic_ns, time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
@@ -22,8 +22,11 @@ from bakeoff.record.monitor import Monitored
 from bakeoff.record.session import RangeTotal, RankFacts, SessionRecord
 
 if TYPE_CHECKING:
+    from bakeoff.monitor.client import Monitor
+    from bakeoff.profile.live import Live
     from bakeoff.profile.profiler import Profiler
 
+T = TypeVar("T")
 
 _NO_MONITOR = "the monitor gave nothing"
 
@@ -44,18 +47,14 @@ class Session(Recording):
         self._outer: Session | None = None
         self._within = ExitStack()
         """Stage that stands for this session in another one of the same profiler, if it was entered within that."""
-        self._monitor: Any = None
+        self._monitor: Monitor | None = None
         self._monotonic_ns = 0
         """Start of the session by the monitor's clock."""
         self._raw: Path | None = None
-        self._live: Any = None
+        self._live: Live | None = None
         self.before: tuple[RangeTotal, ...] = ()
         self.rank: RankFacts | None = None
         self.started_wall_ns = self._pid = 0
-
-    def heir(self) -> Recording:
-        """Return the profiler's recording of the time before the next session, after the end of this one."""
-        return self.profiler.before if self.is_ended else self
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -63,7 +62,9 @@ class Session(Recording):
 
         Waits for the process that makes the page and JSON report.
         """
-        return self._files if self._reports is None else (*self._files, *self._reports.wait())
+        if self._reports is None or os.getpid() != self._pid:  # a forked child leaves the process to its parent
+            return self._files
+        return (*self._files, *self._reports.result())
 
     def __enter__(self) -> "Session":
         """Open and return the session; within another one of the same profiler, open a stage of that and return that.
@@ -93,9 +94,9 @@ class Session(Recording):
         self.has_models = settings.profile_model_parameters
         self.range_ns, self.overhead_limit = profiler.range_ns(), settings.overhead_limit
         self.device_clock = self._device_clock()
-        self._find_rank()
+        self.rank = self._attempt("rank-unknown", "the rank of this process is unknown", self._rank_facts)
         self._check_folder()
-        self._start_monitor()
+        self._monitor = self._attempt("not-monitored", _NO_MONITOR, self._start_monitor)
         before = profiler.take_before()
         self.before = before.totals()
         self.take(before)
@@ -107,7 +108,7 @@ class Session(Recording):
         current_session.set(self)
         innermost.set(self.root)
         profiler.opened(self)
-        self._start_live()
+        self._live = self._attempt("live-failed", "no live display", self._start_live)
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """End the session and write its files. An exception of the pipeline is not suppressed."""
@@ -119,9 +120,6 @@ class Session(Recording):
         """End the session, if it is still open, with the status `reason`."""
         if self.is_open and os.getpid() == self._pid:
             self._end(reason)
-            if self._reports is not None:  # the interpreter is about to exit
-                with suppress(KeyboardInterrupt):
-                    self._reports.wait()
 
     def _end(self, told: str) -> None:
         ended = self.end()
@@ -178,72 +176,61 @@ class Session(Recording):
         return found
 
     def _device_clock(self) -> DeviceClock | None:
-        found = None
-        if self.device.startswith("cuda"):
-            with self._survived("no-device-times", f"no times of {self.device}"):  # host times are recorded still
-                found = DeviceClock(self.device)
-        return found
+        if not self.device.startswith("cuda"):
+            return None
+        return self._attempt("no-device-times", f"no times of {self.device}", lambda: DeviceClock(self.device))
 
-    def _find_rank(self) -> None:
-        with self._survived("rank-unknown", "the rank of this process is unknown"):  # a process group in any state
-            from bakeoff.profile.ranks.facts import rank_facts
+    def _rank_facts(self) -> RankFacts | None:
+        from bakeoff.profile.ranks.facts import rank_facts
 
-            uuid = self.device_clock.uuid() if self.device_clock is not None else ""
-            note = partial(self.notes.add, "rank-unknown")
-            self.rank = rank_facts(uuid, self.profiler.parallelism, self.name, note)
+        uuid = self.device_clock.uuid() if self.device_clock is not None else ""
+        return rank_facts(uuid, self.profiler.parallelism, self.name, partial(self.notes.add, "rank-unknown"))
 
-    def _start_monitor(self) -> None:
+    def _start_monitor(self) -> "Monitor | None":
         """Start a monitor of this process and of all GPUs that CUDA programs see, if the settings ask for any of it."""
         settings = self.settings
         gpu, cpu = settings.quantities()
         if not gpu and not cpu:
-            return
-        with self._survived("not-monitored", _NO_MONITOR):
-            from bakeoff.machine.gpus import read_gpus
-            from bakeoff.monitor.client import Monitor
-            from bakeoff.monitor.request import MonitorRequest
-            from bakeoff.profile.files import raw_file
+            return None
+        from bakeoff.machine.gpus import read_gpus
+        from bakeoff.monitor.client import Monitor
+        from bakeoff.monitor.request import MonitorRequest
+        from bakeoff.profile.files import raw_file
 
-            self._raw = raw_file(self.name, time_ns(), settings, self.rank)
-            devices = tuple(str(facts["uuid"]) for facts in read_gpus()) if gpu else ()
-            every, points = (settings.gpu_monitor_interval, settings.cpu_monitor_interval), settings.max_data_points
-            request = MonitorRequest(os.getpid(), devices, gpu, cpu, *every, points, str(self._raw or ""))
-            self._monitor = Monitor.start(request)
+        self._raw = raw_file(self.name, time_ns(), settings, self.rank)
+        devices = tuple(str(facts["uuid"]) for facts in read_gpus()) if gpu else ()
+        every, points = (settings.gpu_monitor_interval, settings.cpu_monitor_interval), settings.max_data_points
+        return Monitor.start(MonitorRequest(os.getpid(), devices, gpu, cpu, *every, points, str(self._raw or "")))
 
     def _stop_monitor(self) -> Monitored | None:
-        found: Monitored | None = None
-        with self._survived("not-monitored", _NO_MONITOR):
-            if self._monitor is not None:
-                found = self._monitor.stop(self._monotonic_ns)
-        return found
+        monitor = self._monitor
+        if monitor is None:
+            return None
+        return self._attempt("not-monitored", _NO_MONITOR, lambda: monitor.stop(self._monotonic_ns))
 
     def latest(self) -> Mapping[str, float]:
         """Return the last value of each series of the monitor; empty without one."""
-        found: dict[str, float] = {}
-        with self._survived("not-monitored", _NO_MONITOR):
-            if self._monitor is not None:
-                found.update(self._monitor.latest())
-        return found
+        monitor = self._monitor
+        return (monitor and self._attempt("not-monitored", _NO_MONITOR, monitor.latest)) or {}
 
-    def _start_live(self) -> None:
-        with self._survived("live-failed", "no live display"):
-            if self.settings.real_time_display and (self.rank is None or self.rank.rank == 0):
-                from bakeoff.profile.live import Live
+    def _start_live(self) -> "Live | None":
+        if not self.settings.real_time_display or (self.rank is not None and self.rank.rank != 0):
+            return None
+        from bakeoff.profile.live import Live
 
-                self._live = Live(self)
+        return Live(self)
 
     def _stop_live(self) -> None:
-        with self._survived("live-failed", "the live display failed"):
-            if self._live is not None:
-                self._live.stop()
+        if self._live is not None:
+            self._attempt("live-failed", "the live display failed", self._live.stop)
 
-    @contextmanager
-    def _survived(self, code: SessionCode, text: str) -> Iterator[None]:
-        """Turn an error in the block into a finding, because it must not end the pipeline."""
+    def _attempt(self, code: SessionCode, text: str, call: Callable[[], T]) -> T | None:
+        """Return what a function returns; turn its error into a finding, because it must not end the pipeline."""
         try:
-            yield
+            return call()
         except Exception as error:  # noqa: BLE001  # as above
             self.notes.add(code, f"{text}: {error_text(error)}")
+            return None
 
 
 class NoSession:

@@ -136,8 +136,6 @@ class RanksReport:
     straggler: Straggler | None
     straggler_text: str
     """Rank that the others wait for, why, and what to look for; or why none is named."""
-    energy_j: Mapping[str, float]
-    """Joules of each device, counted once: the largest figure of any rank. A CPU's package is named with its host."""
     findings: Mapping[str, tuple[int, ...]]
     """Findings of the ranks' own records, as `code: text`, and the ranks that have each."""
 

@@ -7,7 +7,7 @@ from typing import Final
 from bakeoff.models.words import some_of
 from bakeoff.record.schema import NEVER_RUN, BuildCost, ProofRecord, Record
 from bakeoff.record.store import Stored
-from bakeoff.report.document import Cell, Heading, Table, table
+from bakeoff.report.document import Cell, Heading, Table, number, table
 from bakeoff.report.format import MIB
 from bakeoff.report.links import Cited
 from bakeoff.variant import Variant
@@ -16,12 +16,12 @@ _HEADINGS: Final = (
     Heading("variant"),
     Heading("dtype"),
     Heading("target", "the GPUs that the engines run on, by compute capability"),
-    Heading("engines", numeric=True, leaves=3),
-    Heading("in engines", "ONNX operators that TensorRT compiled, of all", numeric=True),
+    number("engines", leaves=3),
+    number("in engines", "ONNX operators that TensorRT compiled, of all"),
     Heading("outside", "ONNX operators that run outside the engines"),
-    Heading("size MiB", "all engines together", numeric=True),
-    Heading("build s", "the whole build, export included", numeric=True, leaves=1),
-    Heading("build MiB", "peak resident size of the process that compiled", numeric=True, leaves=2),
+    number("size MiB", "all engines together"),
+    number("build s", "the whole build, export included", leaves=1),
+    number("build MiB", "peak resident size of the process that compiled", leaves=2),
     Heading("record", leaves=4),
 )
 _OPERATORS: Final = 6

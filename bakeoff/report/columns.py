@@ -19,7 +19,7 @@ from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
 from bakeoff.record.statistics import FEWEST_FOR_P99, Summary
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import failed_side
-from bakeoff.report.format import MIB, median_and_interval, milliseconds
+from bakeoff.report.format import MIB, milliseconds, with_interval
 from bakeoff.report.groups import Speedup, name_of, own_baselines, speedup, stale_reasons, stated_over
 from bakeoff.report.recommendation import decision
 from bakeoff.report.wording import fit_text, items_per_s, rate_text
@@ -227,7 +227,7 @@ def latency_text(clock: Clock) -> str:
     """Format the median with its interval or, if samples have two modes, both modes."""
     if clock.figures is None or clock.modes is not None:
         return _median_text(clock)
-    return " ".join(median_and_interval(clock.figures))
+    return with_interval(clock.figures)
 
 
 def _rate(ms: float | None) -> float | None:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from bakeoff.models.grouping import grouped
+
 if TYPE_CHECKING:  # pages without figures need neither numpy nor the schema of records
     from bakeoff.report.figures.vega import Figure
 
@@ -47,6 +49,11 @@ class Heading:
     numeric: bool = False
     leaves: int = 0
     """Order in which columns are dropped on a narrow terminal, the highest first; 0 is never dropped."""
+
+
+def number(text: str, explanation: str = "", leaves: int = 0) -> Heading:
+    """Return the heading of a column of numbers."""
+    return Heading(text, explanation, True, leaves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +136,7 @@ class Document:
 
 
 def table(
-    headings: Sequence[Heading | str], rows: Iterable[Sequence[Cell | str]], title: str = "", wraps: bool = False
+    headings: Iterable[Heading | str], rows: Iterable[Sequence[Cell | str]], title: str = "", wraps: bool = False
 ) -> Table | None:
     """Return a table without the columns that are empty in all rows; None if all are, or without rows.
 
@@ -156,6 +163,12 @@ def listed(texts: Iterable[Text | str], title: str = "") -> Listed | None:
     """Return a list of the distinct texts; None if there are none."""
     items = dict.fromkeys(text if isinstance(text, Text) else Text(text) for text in texts)
     return Listed(tuple(items), title) if items else None
+
+
+def once_each(named: Iterable[tuple[str, str]], rows: int | None = None) -> Iterator[Text]:
+    """Yield each text of pairs of text and name once, labelled with its names unless that many as `rows` have it."""
+    for text, names in grouped(named).items():
+        yield Text(text, ", ".join(dict.fromkeys(names)) if len(names) != rows else "")
 
 
 def stated(facts: Mapping[str, str]) -> list[Text]:

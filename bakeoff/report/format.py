@@ -39,6 +39,11 @@ def median_and_interval(figures: "Summary") -> tuple[str, str]:
     return median, f"[{low}, {high}]"
 
 
+def with_interval(figures: "Summary") -> str:
+    """Format a median with its interval, as in `10.000 [9.500, 10.400]`."""
+    return " ".join(median_and_interval(figures))
+
+
 def minute(created: str) -> str:
     """Format a record's ISO time as `2026-01-02 03:04`."""
     return created[:16].replace("T", " ")

@@ -14,6 +14,7 @@ from math import ceil
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import Machine, same_machine
 from bakeoff.models.component import Quantisation
+from bakeoff.models.grouping import grouped
 from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.models.words import counted
 from bakeoff.record.comparable import differences, may_divide, row_key, same_code, subject_key
@@ -56,10 +57,11 @@ def drift(stored: Iterable[Stored], machine: Machine) -> float:
 
     The sweeps are successive ones on each host of `machine`. `USUAL` if there are fewer than 20 such ratios.
     """
-    rows: dict[tuple[object, ...], list[Stored]] = {}
-    for entry in stored:
-        if same_machine(entry.machine, machine) and entry.record.status == "ok" and entry.record.latency is not None:
-            rows.setdefault(row_key(entry.record), []).append(entry)
+    rows = grouped(
+        (row_key(entry.record), entry)
+        for entry in stored
+        if same_machine(entry.machine, machine) and entry.record.status == "ok" and entry.record.latency is not None
+    )
     ratios = sorted(ratio for found in rows.values() for ratio in _ratios(found))
     return ratios[ceil(_SHARE * len(ratios)) - 1] if len(ratios) >= _FEWEST else USUAL
 
@@ -108,18 +110,12 @@ class Speedup:
 def groups(stored: Iterable[Stored]) -> list[list[Stored]]:
     """Return the records of the same computation on the same machine together, keeping the order; their code and
     libraries may differ."""
-    found: dict[tuple[object, ...], list[Stored]] = {}
-    for entry in stored:
-        found.setdefault(subject_key(entry.record), []).append(entry)
-    return list(found.values())
+    return [*grouped((subject_key(entry.record), entry) for entry in stored).values()]
 
 
 def by_sweep(rows: Sequence[Stored]) -> list[list[Stored]]:
     """Return a group's records grouped by sweep, keeping their order."""
-    found: dict[str, list[Stored]] = {}
-    for entry in rows:
-        found.setdefault(entry.record.sweep, []).append(entry)
-    return list(found.values())
+    return [*grouped((entry.record.sweep, entry) for entry in rows).values()]
 
 
 def _alike(record: Record) -> int:
@@ -139,11 +135,8 @@ def newest(stored: Iterable[Stored]) -> list[Stored]:
     Of several builds and processes in that sweep, it is the record that `bakeoff.record.finalists.representative`
     chooses.
     """
-    found: dict[tuple[object, ...], list[Stored]] = {}
-    for entry in stored:
-        found.setdefault(row_key(entry.record), []).append(entry)
     kept = []
-    for entries in found.values():
+    for entries in grouped((row_key(entry.record), entry) for entry in stored).values():
         ordered = sorted(entries, key=lambda entry: entry.record.created)
         sweep = ordered[-1].record.sweep
         tries = {

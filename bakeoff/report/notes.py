@@ -6,6 +6,7 @@ from dataclasses import asdict
 from statistics import median
 
 from bakeoff.advice.evidence import Advice
+from bakeoff.models.grouping import grouped
 from bakeoff.models.words import counted
 from bakeoff.plan.request import time_limit_text
 from bakeoff.record.comparable import same_code, subject_key
@@ -15,7 +16,7 @@ from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import MEASURED, Calibration, Record
 from bakeoff.record.store import Stored
-from bakeoff.report.document import Block, Command, Listed, Section, Text, blocks, listed
+from bakeoff.report.document import Block, Command, Listed, Section, Text, blocks, listed, once_each
 from bakeoff.report.format import duration, milliseconds, minute
 from bakeoff.report.groups import name_of
 from bakeoff.sweeps.time_limit import LeftOut, OutOfTime
@@ -31,20 +32,18 @@ _SHOWN = 12
 
 
 def findings(rows: Sequence[Stored]) -> Iterator[Text]:
-    """Yield the distinct findings of the rows but those that are the reason of a row's status, each labelled with its
+    """Return the distinct findings of the rows but those that are the reason of a row's status, each labelled with its
     rows unless all have it; modes that several rows share are one."""
-    found: dict[tuple[str, str], list[str]] = {}
     shared = shared_modes(rows)
     together = _MODES.format(min(shared.values()), max(shared.values())) if shared else ""
+    found = []
     for entry in rows:
-        made = entry.record.measurement
-        for finding in made.findings:
-            if finding.code == "bimodal" and entry.id in shared:
-                found.setdefault((finding.code, together), []).append(name_of(entry.record))
-            elif finding.text != made.reason:
-                found.setdefault((finding.code, finding.text), []).append(name_of(entry.record))
-    for (code, text), names in found.items():
-        yield Text(f"note: {text} [{code}]", ", ".join(names) if len(names) < len(rows) else "")
+        for finding in entry.record.measurement.findings:
+            is_shared = finding.code == "bimodal" and entry.id in shared
+            if is_shared or finding.text != entry.record.measurement.reason:
+                text = f"note: {together if is_shared else finding.text} [{finding.code}]"
+                found.append((text, name_of(entry.record)))
+    return once_each(found, len(rows))
 
 
 def reason_code(record: Record) -> str:
@@ -84,26 +83,21 @@ def policy_text(policy: Policy) -> str:
 
 def policies(records: Iterable[Record]) -> Iterator[Text]:
     """Yield each policy of the records that is not the usual one, labelled with its rows unless all have it."""
-    found: dict[str, list[str]] = {}
-    for record in records:
-        found.setdefault(policy_text(record.policy), []).append(name_of(record))
-    for text, names in found.items():
-        if text:
-            yield Text(text, ", ".join(names) if len(found) > 1 else "")
+    found = [(policy_text(record.policy), name_of(record)) for record in records]
+    return (text for text in once_each(found, len(found)) if text.text)
 
 
 def spread_lines(rows: Iterable[Stored], every: Iterable[Stored]) -> Iterator[str]:
     """Yield the range of the medians of each row that its sweep measured in several builds or processes, by the records
     in `every` of the row's code. A build's median is that of its processes' medians."""
-    tries: dict[tuple[object, ...], list[Record]] = {}
-    for entry in every:
-        if entry.record.latency is not None and entry.record.latency.median_ms > 0:
-            tries.setdefault(_try_key(entry.record), []).append(entry.record)
+    tries = grouped(
+        (_try_key(entry.record), (entry.record, entry.record.latency.median_ms))
+        for entry in every
+        if entry.record.latency is not None and entry.record.latency.median_ms > 0
+    )
     for record in (entry.record for entry in rows):
-        builds: dict[int, list[float]] = {}
-        for each in tries.get(_try_key(record), []):
-            if same_code(each, record) and each.latency is not None:
-                builds.setdefault(each.build_number, []).append(each.latency.median_ms)
+        known = tries.get(_try_key(record), [])
+        builds = grouped((each.build_number, median_ms) for each, median_ms in known if same_code(each, record))
         medians = [median(own) for own in builds.values()] if len(builds) > 1 else next(iter(builds.values()), [])
         if len(medians) < 2:
             continue

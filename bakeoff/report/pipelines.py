@@ -7,6 +7,7 @@ from math import inf
 from string import ascii_uppercase
 
 from bakeoff.machine.identity import Machine
+from bakeoff.models.grouping import grouped
 from bakeoff.record.budget import promised_ms
 from bakeoff.record.comparable import differences, subject_key
 from bakeoff.record.frames import FrameFigures, before_after, figures
@@ -56,12 +57,9 @@ def pipeline_tables(runs: Iterable[StoredPipeline]) -> list[PipelineTable]:
     Tables of one machine are in the order of their first records. The newest row with units decides which code and
     libraries are current.
     """
-    found: dict[tuple[object, ...], list[StoredPipeline]] = {}
-    last: dict[str, str] = {}
-    for entry in sorted(runs, key=lambda run: (run.record.created, run.id)):
-        found.setdefault(subject_key(entry.record), []).append(entry)
-        last[entry.machine.key] = entry.record.created
-    tables = [_table(entries) for entries in found.values()]
+    ordered = sorted(runs, key=lambda run: (run.record.created, run.id))
+    last = {entry.machine.key: entry.record.created for entry in ordered}
+    tables = [_table(entries) for entries in grouped((subject_key(entry.record), entry) for entry in ordered).values()]
     return sorted(tables, key=lambda table: last[table.machine.key], reverse=True)
 
 
@@ -110,11 +108,8 @@ def newest_budgets(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]
 
     `runs` are the oldest first; the mix that was promised to be the fastest comes first.
     """
-    known: dict[object, list[StoredPipeline]] = {}
-    for entry in runs:
-        known.setdefault((subject_key(entry.record), entry.machine.host), []).append(entry)
     newest = []
-    for own in known.values():
+    for own in grouped(((subject_key(entry.record), entry.machine.host), entry) for entry in runs).values():
         last = next((entry.record for entry in reversed(own) if entry.record.budget is not None), None)
         if last is not None and last.budget is not None and not differences(last, _deciding(own)):
             newest.append(sorted((entry for entry in own if entry.record.run == last.run), key=promised_ms))
@@ -171,7 +166,4 @@ def gain(baseline: PipelineRecord, record: PipelineRecord) -> PairRatio | None:
 
 def by_run(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
     """Return the records grouped by subject and run, keeping their order."""
-    found: dict[tuple[object, ...], list[StoredPipeline]] = {}
-    for entry in runs:
-        found.setdefault((subject_key(entry.record), entry.record.run), []).append(entry)
-    return list(found.values())
+    return [*grouped(((subject_key(entry.record), entry.record.run), entry) for entry in runs).values()]

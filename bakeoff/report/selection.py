@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from bakeoff.machine.identity import Machine, folder_name, this_machine
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.grouping import grouped
 from bakeoff.models.types import DEVICES
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison
@@ -75,11 +76,11 @@ def final_of(found: Table, comparisons: Sequence[StoredComparison]) -> StoredCom
 def shorts(records: Records) -> list[tuple[Table, tuple[Stored, ...]]]:
     """Return README's table of each component on each machine with an ok row, that of its usual workload, else the
     largest, with the rows that README shows."""
-    by_component: dict[tuple[str, str], list[Table]] = {}
-    for found in ordered_tables(records):
-        if any(_ms(entry.record) is not None for entry in found.rows):
-            component = found.rows[0].record.variant.component
-            by_component.setdefault((found.machine.key, component), []).append(found)
+    by_component = grouped(
+        ((found.machine.key, found.rows[0].record.variant.component), found)
+        for found in ordered_tables(records)
+        if any(_ms(entry.record) is not None for entry in found.rows)
+    )
     kept = [max(held, key=lambda found: (_is_usual(found), len(found.rows))) for held in by_component.values()]
     return [(found, _best(found)) for found in kept]
 

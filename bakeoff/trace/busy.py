@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from bakeoff.models.grouping import grouped
 from bakeoff.record.pipeline import LineTrace, NamedTime, Profile, Ranking
 from bakeoff.record.session import LineKind
 from bakeoff.trace.timeline import Activity, Segment, Timeline, Window, begin_ns
@@ -123,9 +124,7 @@ def _split_idle(timeline: Timeline, lines: _Lines) -> Counter[tuple[Line, str]]:
 
 def _by_unit(timeline: Timeline) -> list[tuple[int, int, list[Activity]]]:
     """Return each unit's start and end, and the kernels launched in it or, without a known launch, started in it."""
-    units: dict[int, list[Window]] = {}
-    for window in timeline.windows:
-        units.setdefault(window.unit, []).append(window)
+    units = grouped((window.unit, window) for window in timeline.windows)
     found = [(windows[0].start_ns, windows[-1].end_ns, list[Activity]()) for windows in units.values()]
     starts = [start for start, _, _ in found]
     for kernel in timeline.kernels:

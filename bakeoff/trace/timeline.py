@@ -12,6 +12,7 @@ from itertools import groupby, pairwise
 from statistics import median_low
 from typing import Any
 
+from bakeoff.models.grouping import grouped
 from bakeoff.record.session import LineKind
 from bakeoff.trace.chrome import BEGIN, END, TraceEvent, marked_segment, named_part
 
@@ -206,10 +207,7 @@ def _correlation(event: TraceEvent) -> Any:
 def _operators(events: Iterable[TraceEvent]) -> list[Activity]:
     """Return the operators with their own times. One that begins within another on the same thread is called by it."""
     found: list[Activity] = []
-    by_thread: dict[tuple[str, str], list[TraceEvent]] = {}
-    for event in events:
-        by_thread.setdefault((str(event.pid), str(event.tid)), []).append(event)
-    for ran in by_thread.values():
+    for ran in grouped(((str(event.pid), str(event.tid)), event) for event in events).values():
         own: list[int] = []
         order = sorted(ran, key=lambda event: (event.start_ns, -event.end_ns))
         stack: list[int] = []

@@ -63,11 +63,6 @@ def _html(records: Records) -> str:
     return re.sub(r"<script>.*?</script>|<style>.*?</style>", "", html_text(records), flags=re.DOTALL)
 
 
-def _plots(records: Records) -> str:
-    files = pytest.importorskip("bakeoff.report.figures.files")
-    return "\n".join(data.decode() for data in files.render(records).values())
-
-
 PAGES: dict[str, Callable[[Records], str]] = {
     "table": lambda records: tables_text(
         newest(records.current), records.comparisons, records.current, records.ceilings
@@ -81,5 +76,4 @@ PAGES: dict[str, Callable[[Records], str]] = {
     "whole": results_text,
     "results": lambda records: "".join(results_text(records, machine) for machine in records.machines()),
     "html": _html,
-    "plots": _plots,
 }

@@ -7,8 +7,9 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from bakeoff.models.grouping import grouped
 from bakeoff.models.words import counted
-from bakeoff.profile.ranks.figures import Times, energy_of, has_device_times, parts_of, spreads_of
+from bakeoff.profile.ranks.figures import Times, has_device_times, parts_of, spreads_of
 from bakeoff.profile.ranks.reading import RankFile, ranks_text, read_run
 from bakeoff.record.account import tells_units_apart
 from bakeoff.record.ranks import Clock, FoundBy, Problem, RankRow, RanksReport, Straggler
@@ -46,10 +47,11 @@ def aggregate(folder: str | Path, expect: int | None = None) -> RanksReport:
     rows = _with_waits([_row(file, basis) for file in files])
     straggler, straggler_text = straggler_of([row for row in rows if row.units or not basis.has_units])
     frames_per_s, frames_text = _rate(rows, files)
-    findings: dict[str, list[int]] = {}
-    for file in files:
-        for finding in dict.fromkeys(file.record.findings):
-            findings.setdefault(f"{finding.code}: {finding.text}", []).append(file.facts.rank)
+    findings = grouped(
+        (f"{finding.code}: {finding.text}", file.facts.rank)
+        for file in files
+        for finding in dict.fromkeys(file.record.findings)
+    )
     return RanksReport(
         folder=str(folder),
         group=first.facts.group,
@@ -70,7 +72,6 @@ def aggregate(folder: str | Path, expect: int | None = None) -> RanksReport:
         spreads=spreads_of(files, rows),
         straggler=straggler,
         straggler_text=straggler_text,
-        energy_j=energy_of(files),
         findings={text: tuple(ranks) for text, ranks in findings.items()},
     )
 

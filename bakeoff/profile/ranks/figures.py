@@ -1,4 +1,4 @@
-"""Times of a rank by phase and collective, each figure's spread over ranks, and the energy of their devices.
+"""Times of a rank by phase and collective, and each figure's spread over ranks.
 
 Every nanosecond counts once: a phase's time is without the phases and collectives within it, so that waiting for other
 ranks in a collective does not count as work. Steps belong to their phase; time in no phase is `unattributed`.
@@ -97,19 +97,3 @@ def _own_series(record: SessionRecord, device: str) -> Iterator[SeriesRecord]:
     for curve in record.monitored.series if record.monitored else ():
         if not curve.name.startswith("gpu.") or curve.source == device:
             yield curve
-
-
-def energy_of(files: Sequence[RankFile]) -> dict[str, float]:
-    """Return the joules of each device by the rank that measured most of it, because it watched the device longest.
-
-    GPUs have unique names; a CPU's package has the same name on each host.
-    """
-    gpus = {file.facts.device for file in files} - {""}
-    most: dict[str, float] = {}
-    for file in files:
-        for energy in file.record.monitored.energy if file.record.monitored else ():
-            is_gpu = energy.device in gpus or energy.device.startswith(("GPU-", "MIG-"))
-            key = energy.device if is_gpu else f"{energy.device} of {file.facts.host}"
-            if energy.mj is not None:
-                most[key] = max(most.get(key, 0.0), energy.mj / 1000)
-    return dict(sorted(most.items()))

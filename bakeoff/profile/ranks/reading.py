@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.grouping import grouped
 from bakeoff.models.words import counted
 from bakeoff.profile.files import RECORD, read_session
 from bakeoff.record.ranks import Problem
@@ -65,11 +66,10 @@ def read_run(folder: Path, expect: int | None) -> RunFiles:
         count = counted(len(problems), "file")
         text = f"none of {count} in {folder} is a readable record of a rank; the first: {problems[0].text}"
         raise BakeoffError(text, "bad-record")
-    by_group: dict[str, dict[int, list[RankFile]]] = {}
-    for file in files:
-        by_group.setdefault(file.facts.group, {}).setdefault(file.facts.rank, []).append(file)
-    group = max(by_group, key=lambda each: (len(by_group[each]), _latest(by_group[each]), each))
-    kept = {rank: max(several, key=_preference) for rank, several in sorted(by_group[group].items())}
+    by_group = grouped((file.facts.group, file) for file in files)
+    group = max(by_group, key=lambda each: (*_size_and_time(by_group[each]), each))
+    by_rank = grouped((file.facts.rank, file) for file in by_group[group])
+    kept = {rank: max(several, key=_preference) for rank, several in sorted(by_rank.items())}
     problems += [_left_out(file, kept, group) for file in files if kept.get(file.facts.rank) is not file]
     world = Counter(file.facts.world for file in kept.values()).most_common(1)[0][0]
     expected = world if expect is None else expect
@@ -123,8 +123,8 @@ def _read(path: Path) -> RankFile | Problem:
     return RankFile(path.name, record, facts)
 
 
-def _latest(ranks: dict[int, list[RankFile]]) -> int:
-    return max(file.record.started_wall_ns for files in ranks.values() for file in files)
+def _size_and_time(files: Sequence[RankFile]) -> tuple[int, int]:
+    return len({file.facts.rank for file in files}), max(file.record.started_wall_ns for file in files)
 
 
 def _preference(file: RankFile) -> tuple[bool, int, str]:

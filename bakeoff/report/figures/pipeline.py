@@ -1,30 +1,34 @@
 """Figures of pipelines: where a unit's time goes, and units over time."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from bakeoff.record.account import account_lines
 from bakeoff.record.frames import figures
 from bakeoff.report.figures.vega import (
     BETWEEN,
-    INK,
     Figure,
     Spec,
+    beside,
     colours,
     envelope,
+    layer,
     lines,
     name_text,
     points,
+    quantity,
     rounded,
     scaled,
+    tooltip,
 )
 from bakeoff.report.format import milliseconds, shorten
 from bakeoff.report.pipelines import MixRow
 
-_POINTS = 400
+_POINTS = 200
 """Largest number of steady units of a mix that are drawn."""
-_LABELLED, _REASON = 0.05, 90
-"""Least share of the longest bar for a segment to show its own share, and most characters of a reason."""
+_REASON = 90
+"""Most characters of a reason."""
 _CROSS = "M-1,-1L1,1M-1,1L1,-1"
 _LOOKS: Final[Mapping[str, tuple[str, int]]] = {
     "opening": ("square", 50),
@@ -64,45 +68,24 @@ def waterfall_figure(rows: Sequence[MixRow]) -> Figure | None:
                     "phase": name_text(line.name),
                     "from": rounded(start),
                     "to": rounded(start + line.ms),
-                    "middle": rounded(start + line.ms / 2),
                     "ms": rounded(line.ms),
-                    "share": line.share if line.ms >= _LABELLED * longest else "",
-                    "ink": _ink(of_line[line.name]),
+                    "share": line.share,
                 }
             )
             start += line.ms
     ends = [{"mix": name_text(row.name), **_end(row, lengths.get(row.name))} for row in rows]
-    x: Spec = {
-        "type": "quantitative", "title": f"ms a {rows[0].record.unit}",
-        "scale": {"domain": [0, rounded(1.2 * longest)], "nice": False},
-    }  # fmt: skip
+    scale = {"domain": [0, rounded(1.2 * longest)], "nice": False}
+    x = partial(quantity, title=f"ms a {rows[0].record.unit}", scale=scale)
     y: Spec = {
         "field": "mix", "type": "nominal", "title": None, "sort": [end["mix"] for end in ends],
         "axis": {"grid": False, "ticks": False},
     }  # fmt: skip
+    colour = scaled("phase", {name_text(name): colour for name, colour in of_line.items()})
+    bar_of = {"x": x("from"), "x2": {"field": "to"}, "tooltip": tooltip("mix", "phase", "ms", "share"), "color": colour}
     layers = [
-        {
-            "data": {"values": segments},
-            "mark": {"type": "bar", "height": {"band": 0.66}, "stroke": "white", "strokeWidth": 0.6},
-            "encoding": {
-                "x": {"field": "from", **x}, "x2": {"field": "to"}, "tooltip": _tooltip("mix", "phase", "ms"),
-                "color": scaled("phase", {name_text(name): colour for name, colour in of_line.items()}),
-            },
-        },
-        {
-            "data": {"values": segments},
-            "mark": {"type": "text", "fontSize": 9},
-            "encoding": {
-                "x": {"field": "middle", **x}, "text": {"field": "share"},
-                "color": {"field": "ink", "type": "nominal", "scale": None},
-            },
-        },
-        {
-            "data": {"values": ends},
-            "mark": {"type": "text", "align": "left", "dx": 6, "color": INK},
-            "encoding": {"x": {"field": "end", **x}, "text": {"field": "text"}},
-        },
-    ]  # fmt: skip
+        layer(segments, "bar", bar_of, height={"band": 0.66}, stroke="white", strokeWidth=0.6),
+        beside(ends, x("end")),
+    ]
     spec = {
         "height": 32 * len(rows), "encoding": {"y": y}, "layer": layers, "resolve": {"scale": {"color": "independent"}}
     }  # fmt: skip
@@ -119,31 +102,21 @@ def _end(row: MixRow, ms: float | None) -> dict[str, str | float]:
     return {"end": rounded(ms), "text": f"{milliseconds(ms)} ms{'' if status == 'ok' else f' {status}'}"}
 
 
-def _ink(colour: str) -> str:
-    """Return black or white, whichever can be read on a colour `#rrggbb` (its luma by ITU-R BT.601)."""
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 150 else "white"
-
-
-def _tooltip(*fields: str) -> list[Spec]:
-    return [{"field": field} for field in fields]
-
-
 def units_figure(rows: Sequence[MixRow]) -> Figure | None:
     """Draw the wall time of every unit of each mix in the order they ran; None if no mix has units."""
     colour_of = colours(row.name for row in rows if row.record.measurement.units is not None)
     if not colour_of:
         return None
     unit = rows[0].record.unit
-    x: Spec = {"field": "unit", "type": "quantitative", "title": f"{unit} of the run", "axis": {"tickMinStep": 1}}
-    y: Spec = {"field": "ms", "type": "quantitative", "title": f"ms a {unit}", "scale": {"zero": True}}
+    x = quantity("unit", f"{unit} of the run", axis={"tickMinStep": 1})
+    y = quantity("ms", f"ms a {unit}", scale={"zero": True})
     drawn = {"x": x, "y": y, "stroke": scaled("mix", {name_text(name): colour for name, colour in colour_of.items()})}
     shape = scaled("kind", {kind: shape for kind, (shape, _) in _LOOKS.items()})
     size = scaled("kind", {kind: size for kind, (_, size) in _LOOKS.items()})
     looks = {
         "shape": {**shape, "legend": None},
         "size": {**size, "type": "ordinal", "legend": None},
-        "tooltip": _tooltip("mix", "unit", "ms", "kind", "compiled"),
+        "tooltip": tooltip("mix", "unit", "ms", "kind", "compiled"),
     }
     layers = [lines(drawn, strokeWidth=0.9), points({**drawn, **looks})]
     data = [point for row in rows for point in _points(row, colour_of.get(row.name, ""))]
@@ -157,7 +130,7 @@ def _points(row: MixRow, colour: str) -> Iterator[Spec]:
     if units is None:
         return
     steady = [place for place, kind in enumerate(units.kinds) if kind == "steady"]
-    kept, _ = envelope([units.wall_ns[place] for place in steady], _POINTS)
+    kept = envelope([units.wall_ns[place] for place in steady], _POINTS)
     shown = {steady[place] for place in kept}
     for place, kind in enumerate(units.kinds):
         moved = units.moved.get(str(place), ())

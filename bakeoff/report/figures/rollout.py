@@ -2,7 +2,19 @@
 
 from bakeoff.record.pipeline import Rollout
 from bakeoff.record.rollout import MIX
-from bakeoff.report.figures.vega import FAINT, Figure, Spec, colours, lines, name_text, rounded, scaled
+from bakeoff.report.figures.vega import (
+    FAINT,
+    Figure,
+    Spec,
+    colours,
+    layer,
+    lines,
+    name_text,
+    quantity,
+    rounded,
+    scaled,
+    tooltip,
+)
 
 
 def figure(rollout: Rollout, unit: str) -> Figure | None:
@@ -17,21 +29,18 @@ def figure(rollout: Rollout, unit: str) -> Figure | None:
         return None
     colour_of = {name_text(name): colour for name, colour in colours(each.output for each in rollout.curves).items()}
     encoding: Spec = {
-        "x": {"field": "unit", "type": "quantitative", "title": unit, "axis": {"tickMinStep": 1}},
-        "y": {"field": "db", "type": "quantitative", "title": "dB", "scale": {"zero": True}},
+        "x": quantity("unit", unit, axis={"tickMinStep": 1}),
+        "y": quantity("db", "dB", scale={"zero": True}),
         "stroke": scaled("output", colour_of),
         "detail": {"field": "run", "type": "nominal"},
-        "tooltip": [{"field": name} for name in ("output", "run", "unit", "db")],
+        "tooltip": tooltip("output", "run", "unit", "db"),
     }
+    threshold = {"threshold": rounded(rollout.horizon_db)}
     layers = [
         {**lines(encoding, strokeWidth=2.4), "transform": [{"filter": {"field": "run", "equal": MIX}}]},
         {**lines(encoding, opacity=0.35), "transform": [{"filter": {"not": {"field": "run", "equal": MIX}}}]},
-        {
-            "data": {"values": [{"threshold": rounded(rollout.horizon_db)}]},
-            "mark": {"type": "rule", "color": FAINT, "strokeDash": [4, 4]},
-            "encoding": {"y": {"field": "threshold", "type": "quantitative"}},
-        },
-    ]  # fmt: skip
+        layer([threshold], "rule", {"y": quantity("threshold")}, color=FAINT, strokeDash=[4, 4]),
+    ]
     caption = "PSNR of pictures, else signal to error; thick: the mix, thin: equivalents of eager, dashed: threshold"
     spec = {"height": 260, "data": {"values": data}, "layer": layers}
     return Figure("rollout", "Running free", caption, spec)

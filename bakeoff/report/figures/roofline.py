@@ -9,23 +9,29 @@ from typing import Any, Final
 
 from bakeoff.machine.floors import Ceiling, find_datasheet, peak_bandwidth, peak_flops
 from bakeoff.models.types import DTYPES
+from bakeoff.models.words import si
 from bakeoff.record.floor import share, work_dtypes
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.vega import (
     INK,
     Figure,
-    dtype_dashes,
+    layer,
     looks,
     name_text,
     points,
+    quantity,
     rounded,
+    scaled,
     styles,
+    tooltip,
 )
 from bakeoff.report.groups import name_of
 
 _MARGIN = 4
 """Factor by which the roofs extend beyond the outermost point or ridge."""
+_DASHES: Final = {"tf32": [8, 3, 2, 3], "bf16": [6, 3], "fp16": [2, 2], "int8": [12, 3, 2, 3, 2, 3]}
+"""Dashes of the roofs of these dtypes: lengths of strokes and gaps in turn."""
 _MOST: Final = 10**24
 """Upper bound of FLOPs or bytes, of a call or per second, that are drawn; a record may state any number."""
 
@@ -41,7 +47,7 @@ class Roof:
 
     @property
     def name(self) -> str:
-        return f"{self.dtype} roof: {_si(self.flops)}FLOP/s, {_si(self.bytes_per_s)}B/s"
+        return f"{self.dtype} roof: {si(self.flops)}FLOP/s, {si(self.bytes_per_s)}B/s"
 
     @property
     def ridge(self) -> float:
@@ -75,26 +81,18 @@ def figure(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) ->
     caption = "FLOPs over least traffic, against FLOPs over the median; B/s of a roof: at such traffic; hollow: not ok"
     caption += rings
     style = styles(entry.record for entry in rows)
+    scale = {"type": "log", "domain": [rounded(low), rounded(high)], "nice": False}
     axes = {
-        "x": {
-            "field": "intensity", "type": "quantitative", "title": "FLOP a byte", "axis": {"format": "~s"},
-            "scale": {"type": "log", "domain": [rounded(low), rounded(high)], "nice": False},
-        },
-        "y": {
-            "field": "rate", "type": "quantitative", "title": "FLOP/s", "axis": {"format": "~s", "tickCount": 6},
-            "scale": {"type": "log"},
-        },
-    }  # fmt: skip
+        "x": quantity("intensity", "FLOP a byte", axis={"format": "~s"}, scale=scale),
+        "y": quantity("rate", "FLOP/s", axis={"format": "~s", "tickCount": 6}, scale={"type": "log"}),
+    }
     lines = [
         {"roof": roof.name, "intensity": rounded(place), "rate": rounded(roof.at(place))}
         for roof in roofs
         for place in (low, roof.ridge, high)
     ]
-    dashes = {
-        "domain": [roof.name for roof in roofs],
-        "range": [list(dtype_dashes(roof.dtype)) or [1, 0] for roof in roofs],
-    }
-    legend = {"orient": "top", "columns": 2, "symbolSize": 900}
+    dashes = {roof.name: _DASHES.get(roof.dtype, [1, 0]) for roof in roofs}
+    by_roof = {**scaled("roof", dashes), "legend": {"orient": "top", "columns": 2, "symbolSize": 900}}
     drawn = [
         {
             "name": name_text(point["name"]),
@@ -105,21 +103,14 @@ def figure(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) ->
         }
         for point in points_
     ]
-    tooltip = [{"field": "name"}, {"field": "intensity"}, {"field": "rate", "format": ".3s"}]
+    told = [*tooltip("name", "intensity"), {"field": "rate", "format": ".3s"}]
     look = looks({point["name"]: style[point["name"]] for point in points_})
     layers = [
-        {
-            "data": {"values": lines},
-            "mark": {"type": "line", "color": INK, "strokeWidth": 1.3},
-            "encoding": {**axes, "strokeDash": {"field": "roof", "type": "nominal", "scale": dashes, "legend": legend}},
-        },
-        {"data": {"values": drawn}, **points({**axes, **look, "tooltip": tooltip}, size=70)},
+        layer(lines, "line", {**axes, "strokeDash": by_roof}, color=INK, strokeWidth=1.3),
+        {"data": {"values": drawn}, **points({**axes, **look, "tooltip": told}, size=70)},
     ]
-    ring = {
-        "data": {"values": [row for row in drawn if row["above"]]},
-        "mark": {"type": "point", "color": INK, "size": 320, "strokeWidth": 1.2, "opacity": 1},
-        "encoding": axes,
-    }
+    rows_above = [row for row in drawn if row["above"]]
+    ring = layer(rows_above, "point", axes, color=INK, size=320, strokeWidth=1.2, opacity=1)
     independent = dict.fromkeys(("stroke", "strokeDash", "shape", "fill"), "independent")
     spec = {
         "height": 300,
@@ -188,11 +179,3 @@ def _traffic(records: Sequence[Record], dtype: str) -> int:
     if any(record.variant.dtype == dtype for record in own):
         own = [record for record in own if record.variant.dtype == dtype]
     return max((record.minimum_bytes for record in own or stated), default=0)
-
-
-def _si(value: float) -> str:
-    """Format a number with three digits and a prefix, as in `14.6 G`."""
-    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {prefix}"
-    return f"{value:.3g} "

@@ -1,6 +1,7 @@
 """Figures of sessions: the first and the last kept units with their ranges, and series over time."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from math import isfinite
 from typing import Final, NamedTuple
 
@@ -8,7 +9,18 @@ from bakeoff.models.words import counted
 from bakeoff.record.account import account_lines
 from bakeoff.record.monitor import SeriesRecord, merged
 from bakeoff.record.session import SessionEvent, SessionRecord, UnitKind, UnitSpans
-from bakeoff.report.figures.vega import BETWEEN, Figure, Spec, colours, name_text, rounded, scaled
+from bakeoff.report.figures.vega import (
+    BETWEEN,
+    Figure,
+    Spec,
+    colours,
+    layer,
+    name_text,
+    quantity,
+    rounded,
+    scaled,
+    tooltip,
+)
 from bakeoff.report.format import duration, shorten
 
 MOST_POINTS = 400
@@ -18,7 +30,7 @@ _KINDS: Final[Mapping[UnitKind, str]] = {
 }  # fmt: skip
 """Colours of units by their kind."""
 _EVENT, _FAILED, _MEAN = "#5d9a52", "#cc3311", "#4477aa"
-_MOST_UNITS, _MOST_BARS, _MOST_ROWS, _MOST_MARKS = 24, 1_200, 5, 100
+_FIRST, _MOST_UNITS, _MOST_BARS, _MOST_ROWS, _MOST_MARKS = 3, 24, 1_200, 5, 100
 _ROW = 24
 """Height of a row of bars in pixels."""
 _FROM_ZERO = 0.7
@@ -41,27 +53,17 @@ class _Axis(NamedTuple):
 
     def encoding(self, field: str, since: str) -> Spec:
         scale = {"domain": [0, self.at(self.start_ns + self.ns)], "nice": False, "clamp": True}
-        title = f"{self.size[1]} after {since}"
-        return {"field": field, "type": "quantitative", "scale": scale, "title": title, "axis": {"tickCount": 10}}
+        return quantity(field, f"{self.size[1]} after {since}", scale=scale, axis={"tickCount": 10})
 
 
 def timeline_figures(record: SessionRecord) -> tuple[Figure, ...]:
-    """Draw the first kept units and, if they do not follow directly, the last ones; at most 24 each."""
+    """Draw the first three kept units, and the last ones."""
     kept = sorted(record.spans, key=lambda unit: unit.index)
-    first = _following(kept)[:_MOST_UNITS]
-    last = _following(kept[: len(first) - 1 if first else None : -1])[:_MOST_UNITS][::-1]
     lines = [line.name.rpartition(" / ")[2] for line in account_lines(record)]
     colour_of = {**colours([*lines, *(span.name for unit in record.spans for span in unit.spans)]), **BETWEEN}
-    found = [_timeline(units, record.events, colour_of) for units in (first, last) if units]
+    parts = kept[:_FIRST], kept[_FIRST:][-_MOST_UNITS:]
+    found = [_timeline(units, record.events, colour_of) for units in parts if units]
     return tuple(figure for figure in found if figure is not None)
-
-
-def _following(units: Sequence[UnitSpans]) -> Sequence[UnitSpans]:
-    """Return the first units with consecutive numbers, ascending or descending."""
-    end = next(
-        (place for place in range(1, len(units)) if abs(units[place].index - units[place - 1].index) != 1), len(units)
-    )
-    return units[:end]
 
 
 def _timeline(
@@ -86,14 +88,9 @@ def _timeline(
     legend |= {name_text(span.name): colour_of[span.name] for span in spans}
     x = axis.encoding("from", f"the start of unit {units[0].index}")
     y: Spec = {"field": "row", "type": "ordinal", "axis": None, "scale": {"domain": list(range(deepest + 1))}}
-    tooltip = [{"field": "what"}, {"field": "unit"}, {"field": "ms"}]
-    ranges = {
-        "data": {"values": bars},
-        "mark": {"type": "rect", "stroke": "white", "strokeWidth": 0.4, "yOffset": 1, "y2Offset": -1},
-        "encoding": {
-            "x": x, "x2": {"field": "to"}, "y": y, "tooltip": tooltip, "fill": scaled("what", legend),
-        },
-    }  # fmt: skip
+    fill, told = scaled("what", legend), tooltip("what", "unit", "ms")
+    encoding = {"x": x, "x2": {"field": "to"}, "y": y, "tooltip": told, "fill": fill}
+    ranges = layer(bars, "rect", encoding, stroke="white", strokeWidth=0.4, yOffset=1, y2Offset=-1)
     heading = f"unit {units[0].index}" if len(units) == 1 else f"units {units[0].index} to {units[-1].index}"
     caption = f"{duration(axis.ns / 1e6)}, from {duration(start / 1e6)} after the session's start"
     layers = [ranges, *_marks(events, axis, x)]
@@ -114,12 +111,8 @@ def _marks(events: Iterable[SessionEvent], axis: _Axis, x: Spec) -> list[Spec]:
         if axis.start_ns <= event.t_ns <= end_ns
     ]  # fmt: skip
     stroke = {"field": "colour", "type": "nominal", "scale": None}
-    line = {
-        "data": {"values": data[:_MOST_MARKS]},
-        "mark": {"type": "rule", "strokeWidth": 1.5},
-        "encoding": {"x": x, "stroke": stroke, "tooltip": [{"field": "event"}, {"field": "at"}]},
-    }
-    return [line] if data else []
+    encoding = {"x": x, "stroke": stroke, "tooltip": tooltip("event", "at")}
+    return [layer(data[:_MOST_MARKS], "rule", encoding, strokeWidth=1.5)] if data else []
 
 
 def series_figure(series: SeriesRecord, record: SessionRecord, name: str) -> Figure | None:
@@ -140,13 +133,10 @@ def series_figure(series: SeriesRecord, record: SessionRecord, name: str) -> Fig
     }
     x = axis.encoding("t", "the start")
     zero = 0 <= series.least <= _FROM_ZERO * series.greatest
-    y: Spec = {"type": "quantitative", "title": unit or None, "scale": {"zero": zero}}
-    mean: Spec = {"x": x, "y": {"field": "mean", **y}}
-    mean["tooltip"] = [
-        {"field": "t", "title": axis.size[1]},
-        *({"field": each} for each in ("least", "mean", "greatest")),
-    ]
-    band = {"x": x, "y": {"field": "least", **y}, "y2": {"field": "greatest"}}
+    y = partial(quantity, title=unit or None, scale={"zero": zero})
+    told = [{"field": "t", "title": axis.size[1]}, *tooltip("least", "mean", "greatest")]
+    mean: Spec = {"x": x, "y": y("mean"), "tooltip": told}
+    band = {"x": x, "y": y("least"), "y2": {"field": "greatest"}}
     curve: Spec = {
         "data": {"values": [columns]},
         "transform": [{"flatten": list(columns)}],

@@ -1,4 +1,4 @@
-"""Figures of a table's variants: latency as bars with the floor, call times in their order, speed against error."""
+"""Figures of a table's variants: latency as bars with the floor, and speed against error."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ from bakeoff.report.figures.vega import (
     Spec,
     Style,
     end_of,
-    envelope,
-    lines,
     looks,
     name_text,
     points,
+    quantity,
     rounded,
     styles,
+    tooltip,
 )
 from bakeoff.report.groups import name_of
 
@@ -36,7 +36,6 @@ _ROOM = 1.9
 """Width of the panel over that of the longest ranked row; the figures are written in the rest."""
 _Row = tuple[Record, Summary, float | None]
 """A record, the figures of its latency clock, and its floor in milliseconds."""
-_WARMUP_POINTS, _TIMED_POINTS = 40, 160
 
 
 def bars(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> Figure | None:
@@ -69,24 +68,20 @@ def _spec(rows: Sequence[_Row], style: Mapping[str, Style], left_out: int) -> Sp
     beyond = f"datum.value > {end}"
     inside = {"condition": {"test": beyond, "value": 0}, "value": 1}
     title = "ms a call" + (f"; left out: {counted(left_out, 'variant')} without figures" if left_out else "")
-    x = {
-        "type": "quantitative", "title": title, "scale": scale,
-        "axis": {
-            "domain": False, "titleAnchor": "start", "gridOpacity": inside, "tickOpacity": inside,
-            "labelExpr": f"{beyond} ? '' : datum.label",
-        },
+    axis = {
+        "domain": False, "titleAnchor": "start", "gridOpacity": inside, "tickOpacity": inside,
+        "labelExpr": f"{beyond} ? '' : datum.label",
     }  # fmt: skip
 
-    def layer(mark: str, field: str, to: str = "", text: str = "", **look: Any) -> Spec:
-        more = {"x2": {"field": to}} if to else {}
-        more |= {"text": {"field": text}} if text else {}
-        return {"mark": {"type": mark, **look}, "encoding": {"x": {"field": field, **x}, **more}}
+    def drawn(mark: str, field: str, more: Spec | None = None, **look: Any) -> Spec:
+        x = quantity(field, title, scale=scale, axis=axis)
+        return {"mark": {"type": mark, **look}, "encoding": {"x": x, **(more or {})}}
 
-    bars = layer("bar", "median", height={"band": 0.7})
-    bars["encoding"] |= {
+    to_high, to_quarter = {"x2": {"field": "high"}}, {"x2": {"field": "three_quarters"}}
+    colour = {
         "color": {"field": "colour", "type": "nominal", "scale": None},
-        "opacity": {"field": "opacity", "type": "quantitative", "scale": None},
-        "tooltip": [{"field": "name"}, {"field": "text"}, {"field": "p99_ms", "title": "p99 ms"}],
+        "opacity": quantity("opacity", scale=None),
+        "tooltip": [*tooltip("name", "text"), {"field": "p99_ms", "title": "p99 ms"}],
     }
     return {
         "height": _ROW * len(rows),
@@ -97,14 +92,14 @@ def _spec(rows: Sequence[_Row], style: Mapping[str, Style], left_out: int) -> Sp
             }
         },
         "layer": [
-            bars,
-            layer("bar", "quarter", "three_quarters", height={"band": 0.34}, color=INK, opacity=0.22),
-            layer("rule", "p99", "high", color=FAINT, strokeWidth=1),
-            layer("rule", "low", "high", color=INK, strokeWidth=2.4),
-            layer("point", "median", color=INK, filled=True, size=22, opacity=1),
-            layer("tick", "p99", color=FAINT, height=10, thickness=1.6),
-            layer("tick", "floor", color=INK, height=18, thickness=1.8),
-            layer("text", "end", text="text", align="left", dx=6, color=INK),
+            drawn("bar", "median", colour, height={"band": 0.7}),
+            drawn("bar", "quarter", to_quarter, height={"band": 0.34}, color=INK, opacity=0.22),
+            drawn("rule", "p99", to_high, color=FAINT, strokeWidth=1),
+            drawn("rule", "low", to_high, color=INK, strokeWidth=2.4),
+            drawn("point", "median", color=INK, filled=True, size=22, opacity=1),
+            drawn("tick", "p99", color=FAINT, height=10, thickness=1.6),
+            drawn("tick", "floor", color=INK, height=18, thickness=1.8),
+            drawn("text", "end", {"text": {"field": "text"}}, align="left", dx=6, color=INK),
         ],
     }  # fmt: skip
 
@@ -129,59 +124,11 @@ def _datum(row: _Row, style: Style, end_ms: float) -> dict[str, Any]:
     return {
         "name": name_text(name_of(record)),
         "text": f"{latency_text(clock)} ms{status}{cut}",
-        "colour": style.colour,
+        "colour": style[0],
         "opacity": 0.65 if record.status == "ok" else 0.25,
         "p99_ms": figures.p99_ms and rounded(figures.p99_ms),
         **{key: rounded(min(value, end_ms)) for key, value in found.items() if value is not None},
     }
-
-
-def timeline(rows: Sequence[Stored]) -> Figure | None:
-    """Draw the call times of each row that has samples as a line, ok rows first, the fastest first; None without any.
-
-    Call 1 is the first after the warm-up. Long lines are thinned to 200 points that keep their spikes. The axis is
-    logarithmic if call times differ by more than a factor of ten.
-    """
-    found = []
-    for record in (entry.record for entry in rows):
-        clock = record.measurement.latency
-        if clock is not None and clock.figures is not None:
-            before, warmup_ms = envelope(clock.warmup_ns, _WARMUP_POINTS)
-            after, timed_ms = envelope(clock.samples_ns, _TIMED_POINTS)
-            numbers = [index - len(clock.warmup_ns) + 1 for index in before] + [index + 1 for index in after]
-            place = record.status != "ok", clock.figures.median_ms
-            found.append((place, name_of(record), numbers, [*warmup_ms, *timed_ms]))
-    if not found:
-        return None
-    found.sort(key=lambda each: each[0])
-    values = [value for *_, ms in found for value in ms]
-    kind = "log" if max(values) > 10 * min(values) > 0 else "linear"
-    style = styles(entry.record for entry in rows)
-    data = [
-        {"name": name_text(name), "call": numbers, "ms": [float(f"{each:.4g}") for each in ms]}
-        for _, name, numbers, ms in found
-    ]
-    title = "call; 1 is the first after the warm-up"
-    look = looks({name: style[name] for _, name, *_ in found})
-    look["stroke"]["legend"] = {"symbolType": "stroke", "symbolSize": 400, "rowPadding": -6}
-    encoding = {
-        "x": {"field": "call", "type": "quantitative", "title": title},
-        "y": {"field": "ms", "type": "quantitative", "title": "ms a call", "scale": {"type": kind}},
-        **look,
-        "tooltip": [{"field": "name"}, {"field": "call"}, {"field": "ms"}],
-    }
-    calls = {
-        "transform": [{"flatten": ["call", "ms"]}],
-        "params": [{"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}],
-        **lines(encoding, clip=True),
-    }
-    warmup = {
-        "mark": {"type": "rect", "color": "#788caa", "opacity": 0.16},
-        "data": {"values": [{"from": min(numbers[0] for *_, numbers, _ in found) - 0.5, "to": 0.5}]},
-        "encoding": {"x": {"field": "from", "type": "quantitative", "title": title}, "x2": {"field": "to"}},
-    }
-    spec = {"height": 260, "data": {"values": data}, "layer": [warmup, calls]}
-    return Figure("timeline", "Calls in the order taken", "warm-up shaded; drag and scroll to zoom", spec)
 
 
 def tradeoff(rows: Sequence[Stored]) -> Figure | None:
@@ -217,15 +164,13 @@ def tradeoff(rows: Sequence[Stored]) -> Figure | None:
         for record, ms, error in found
     ]
     scale = {"domain": [0, rounded(1.05 * end)], "nice": False, "clamp": True}
+    axis = {"labelExpr": label, "tickCount": 6}
     encoding = {
-        "x": {"field": "ms", "type": "quantitative", "title": "median ms a call", "scale": scale},
-        "y": {
-            "field": "error", "type": "quantitative", "title": "relative L2 error",
-            "scale": {"type": "log", "padding": 16}, "axis": {"labelExpr": label, "tickCount": 6},
-        },
-        "size": {"field": "MiB", "type": "quantitative", "scale": {"range": [40, 700]}, "legend": None},
+        "x": quantity("ms", "median ms a call", scale=scale),
+        "y": quantity("error", "relative L2 error", scale={"type": "log", "padding": 16}, axis=axis),
+        "size": quantity("MiB", scale={"range": [40, 700]}, legend=None),
         **looks({name: style[name] for name in (name_of(record) for record, *_ in found)}),
-        "tooltip": [{"field": "name"}, {"field": "ms"}, {"field": "error_text"}, {"field": "MiB"}, {"field": "status"}],
-    }  # fmt: skip
+        "tooltip": tooltip("name", "ms", "error_text", "MiB", "status"),
+    }
     spec = {"height": 280, "data": {"values": data}, **points(encoding)}
     return Figure("tradeoff", "Speed, error, memory", caption, spec)

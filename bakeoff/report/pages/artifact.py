@@ -12,6 +12,7 @@ from bakeoff.export.mix import MixManifest
 from bakeoff.export.sample import BLOCK, MOST
 from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.component import Stream
+from bakeoff.models.grouping import grouped
 from bakeoff.models.words import counted
 from bakeoff.process.jobs import VerifyResult
 from bakeoff.report.document import (
@@ -24,6 +25,7 @@ from bakeoff.report.document import (
     Text,
     blocks,
     listed,
+    number,
     stated,
     table,
 )
@@ -61,7 +63,7 @@ def inspected(manifest: Manifest, unmet: Sequence[str]) -> Document:
             listed([*stated(facts), _here(unmet)]),
             *map(_program, manifest.programs),
             *([_stream(manifest.stream)] if manifest.stream is not None else []),
-            Section("Files", blocks(table(["file", Heading("size", numeric=True), "SHA-256"], files))),
+            Section("Files", blocks(table(["file", number("size"), "SHA-256"], files))),
         ),
     )
 
@@ -82,7 +84,7 @@ def inspected_mix(folder: Path, mix: MixManifest, held: Mapping[str, Manifest], 
         "measured": mix.record,
     }
     rows = [(name, held[own].variant, own, _size(held[own])) for name, own in mix.artifacts.items()]
-    headings = ("program", "variant", "folder", Heading("size", numeric=True))
+    headings = ("program", "variant", "folder", number("size"))
     units = ("opening a session", *(f"unit {number}" for number in range(len(mix.calls) - 2)), "each later unit")
     calls = dict(zip(units, map(", ".join, mix.calls), strict=True))
     where = shlex.quote(str(folder / next(iter(held))))
@@ -117,7 +119,7 @@ def _size(manifest: Manifest) -> str:
 def _program(program: Program) -> Section:
     """Return a section on a program: its first inputs and outputs, and one row each way for all others."""
     facts = "".join(f", {name} {value}" for name, value in program.facts.items())
-    headings = ("", "name", "dtype", "shape", Heading("size", numeric=True), Heading("values", leaves=1))
+    headings = ("", "name", "dtype", "shape", number("size"), Heading("values", leaves=1))
     rows = []
     for direction, ports in (("in", program.inputs), ("out", program.outputs)):
         rows += [(direction, port.name, *_port(port)) for port in ports[:_SHOWN]]
@@ -138,9 +140,7 @@ def _stream(stream: Stream) -> Section:
     if stream.zeros:
         first = stream.workloads[0]
         zeros = f"; {counted(len(stream.zeros), f'input of {first} starts', f'inputs of {first} start')} as zeros"
-    pairs: dict[tuple[str, str, int | None], list[str]] = {}
-    for one in stream.carries:
-        pairs.setdefault((one.workload, one.to, one.axis), []).append(f"{one.output} -> {one.input}")
+    pairs = grouped(((one.workload, one.to, one.axis), f"{one.output} -> {one.input}") for one in stream.carries)
     carried = []
     for (source, target, axis), names in pairs.items():
         how = "replaces it" if axis is None else f"appended along axis {axis}, the oldest dropped"
@@ -227,7 +227,7 @@ def _outputs(checked: Sequence[OutputCheck]) -> Iterator[Table | Listed | None]:
         )
         for one in shown[:_SHOWN]
     ]
-    numbers = (Heading(name, numeric=True) for name in ("worst frame", "relative L2", "limit"))
+    numbers = map(number, ("worst frame", "relative L2", "limit"))
     yield table(["output", *numbers, "verdict"], rows)
     more = [Text(one.problem, f"{one.program}/{one.output}", "bad") for one in shown[:_SHOWN] if one.problem]
     if shown[_SHOWN:]:

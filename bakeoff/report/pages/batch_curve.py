@@ -1,30 +1,27 @@
 """The section on batch curves: items per second, latency and memory of each variant by the size of the batch."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
+from bakeoff.models.grouping import grouped
 from bakeoff.record.comparable import subject_key
-from bakeoff.record.finalists import check_limits, objective_of
-from bakeoff.record.objective import Objective
+from bakeoff.record.finalists import objective_of
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
-from bakeoff.report.columns import peak_mib
-from bakeoff.report.document import Cell, Heading, Section, Text, blocks, listed, table
-from bakeoff.report.format import median_and_interval
+from bakeoff.report.columns import COLUMNS, Column, TableRow, columns
+from bakeoff.report.document import Section, Text, blocks, listed, once_each
 from bakeoff.report.groups import current, name_of, title
 from bakeoff.report.links import Cited
-from bakeoff.report.pages.sweep import tone_of
-from bakeoff.report.wording import fit_text, items_per_s, rate_text
+from bakeoff.report.pages.sweep import table_of
+from bakeoff.report.wording import items_per_s, rate_text
 
-_HEADINGS: Final = (
-    Heading("variant"),
-    Heading("batch", numeric=True),
-    Heading("status", leaves=2),
-    Heading("items/s [95 %]", "batch times calls a second by the throughput clock", numeric=True),
-    Heading("median ms [95 %]", numeric=True, leaves=1),
-    Heading("peak MiB", numeric=True, leaves=3),
-    Heading("limits", leaves=4),
-    Heading("record", leaves=5),
+_COLUMNS: Final = (
+    COLUMNS["name"],
+    Column("batch", "batch", "", lambda row: row.record.batch),
+    COLUMNS["status"],
+    replace(COLUMNS["items_per_s"], value=lambda row: items_per_s(row.record)),
+    *columns(("latency", "peak_mib", "limits", "record")),
 )
 _EXPLANATION = (
     "A variant saturates at the smallest batch whose interval of items/s overlaps that of its best batch. Batches are "
@@ -38,18 +35,13 @@ def batch_curves(rows: Iterable[Stored]) -> list[dict[str, list[Stored]]]:
 
     `rows` must contain one record for each variant and batch.
     """
-    found: dict[tuple[object, ...], list[Stored]] = {}
-    for entry in rows:
-        if entry.record.status != "built":
-            subject, machine, _, *others = subject_key(entry.record)
-            found.setdefault((subject, machine, *others), []).append(entry)
+    able = [(subject_key(entry.record), entry) for entry in rows if entry.record.status != "built"]
+    alike = grouped(((subject, machine, *others), entry) for (subject, machine, _, *others), entry in able)
     curves = []
-    for entries in map(current, found.values()):
-        by_name: dict[str, list[Stored]] = {}
-        for entry in sorted(entries, key=lambda entry: entry.record.batch):
-            by_name.setdefault(name_of(entry.record), []).append(entry)
+    for entries in map(current, alike.values()):
         if len({entry.record.batch for entry in entries}) > 1:
-            curves.append(by_name)
+            ordered = sorted(entries, key=lambda entry: entry.record.batch)
+            curves.append(grouped((name_of(entry.record), entry) for entry in ordered))
     return curves
 
 
@@ -75,27 +67,11 @@ def sections(rows: Sequence[Stored], cited: Cited | None = None) -> Iterator[Sec
         objective = objective_of(every)
         made = blocks(
             listed(_saturation(name, points) for name, points in curve.items() if saturates(points)),
-            table(_HEADINGS, [_cells(entry, objective, cited) for entry in every]),
-            listed(_failures(every)),
+            table_of(_COLUMNS, [TableRow(entry, objective=objective) for entry in every], cited),
+            listed(once_each(_failures(every))),
             Text(_EXPLANATION, tone="faint"),
         )
         yield Section(f"Batch curve: {title(every[0].record, batch=False)}", made)
-
-
-def _cells(entry: Stored, objective: Objective, cited: Cited | None) -> list[Cell | str]:
-    record, peak = entry.record, peak_mib(entry.record)
-    latency = record.latency
-    checks = check_limits(record, objective) if latency is not None else ()
-    return [
-        name_of(record),
-        str(record.batch),
-        Cell(record.status, record.status, tone=tone_of(record.status)),
-        rate_text(items_per_s(record)),
-        " ".join(median_and_interval(latency)) if latency is not None else "",
-        f"{peak:.0f}" if peak is not None else "",
-        fit_text(checks) if checks else "",
-        Cell("", link=cited(entry)) if cited is not None else "",
-    ]
 
 
 def _saturation(name: str, points: Sequence[Stored]) -> str:
@@ -107,10 +83,8 @@ def _saturation(name: str, points: Sequence[Stored]) -> str:
     return f"{name} saturates at batch {best.record.batch}: {rate}"
 
 
-def _failures(every: Sequence[Stored]) -> Iterator[str]:
-    """Yield each reason why variants have no ranked figure, with all variants and batches that have it."""
-    found: dict[str, list[str]] = {}
+def _failures(every: Sequence[Stored]) -> Iterator[tuple[str, str]]:
+    """Yield why variants have no ranked figure, each reason with a variant and batch that has it."""
     for record in (entry.record for entry in every if ranked(entry.record) is None):
         reason = f"{record.status}: {record.measurement.reason}" if record.measurement.reason else record.status
-        found.setdefault(reason, []).append(f"{name_of(record)} at batch {record.batch}")
-    return (f"{', '.join(those)}: {reason}" for reason, those in found.items())
+        yield reason, f"{name_of(record)} at batch {record.batch}"

@@ -14,7 +14,7 @@ from bakeoff.record.verdict import (
     decide,
     verdict_of,
 )
-from bakeoff.report.document import Block, Cell, Command, Document, Heading, Text, Tone, blocks, listed, table
+from bakeoff.report.document import Block, Cell, Command, Document, Heading, Text, Tone, blocks, listed, number, table
 from bakeoff.report.format import milliseconds
 from bakeoff.report.groups import name_of, title
 from bakeoff.report.notes import policies
@@ -28,9 +28,8 @@ _RULE: Final = (
 )
 _SIDES: Final = (
     Heading("variant"),
-    Heading("median ms", numeric=True),
+    number("median ms"),
     Heading("status"),
-    Heading("measured", leaves=1),
     Heading("reason"),
 )
 
@@ -87,7 +86,7 @@ def _sides(comparison: Comparison) -> list[tuple[Cell | str, ...]]:
     return [_side(a, verdict.a_ms), _side(b, verdict.b_ms), *third]
 
 
-def _side(record: Record, median_ms: float | None, measured: str = "") -> tuple[Cell | str, ...]:
+def _side(record: Record, median_ms: float | None) -> tuple[Cell | str, ...]:
     time = milliseconds(median_ms) if median_ms is not None else ""
     status = Cell(record.status, record.status, tone=tone_of(record.status))
-    return name_of(record), time, status, measured, record.measurement.reason
+    return name_of(record), time, status, record.measurement.reason

@@ -11,7 +11,7 @@ from bakeoff.machine.host import Host
 from bakeoff.machine.known_issues import known_issues
 from bakeoff.models.types import DEVICES, DTYPES, Scalar
 from bakeoff.models.words import counted
-from bakeoff.report.document import Cell, Document, Heading, Text, blocks, listed, table
+from bakeoff.report.document import Cell, Document, Heading, Text, blocks, listed, number, table
 from bakeoff.report.format import INSTALL, MIB
 from bakeoff.report.pages.listing import BackendLine, backends, read_backends
 from bakeoff.selftest.run import Check, Selftest
@@ -134,5 +134,5 @@ def page_of_ceilings(ceilings: Sequence[Ceiling]) -> Document:
         size = f"{entry.size / MIB:g} MiB" if moves else f"{entry.size / 1e9:.2f} GFLOP"
         best = f"{entry.best / 1e9:.1f} {'GB/s' if moves else 'GFLOP/s'}"
         rows.append((entry.kind, entry.dtype, size, best, f"{entry.median / entry.best:.0%}"))
-    numbers = (Heading(name, numeric=True) for name in ("size", "best", "median of best"))
+    numbers = map(number, ("size", "best", "median of best"))
     return Document("Ceilings", blocks(table(("what", "dtype", *numbers), rows)))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from bakeoff.record.causes import Cause, Explanation
-from bakeoff.report.document import Block, Document, Heading, Text, blocks, listed, table
+from bakeoff.report.document import Block, Document, Heading, Text, blocks, listed, number, table
 from bakeoff.report.format import kernel_name, milliseconds, minute
 from bakeoff.report.groups import name_of
 from bakeoff.report.notes import policy_text
@@ -62,7 +62,7 @@ def _body(found: Explanation) -> Iterator[Block | None]:
     yield table(
         (
             Heading("where", "not listed: no longer than any kernel that the record lists, and 0 in the change"),
-            *(Heading(text, numeric=True) for text in ("A", "B", "change")),
+            *map(number, ("A", "B", "change")),
         ),
         (
             (kernel_name(one.name), _place(one.a_ms), _place(one.b_ms), f"{one.grew_ms:+.4f}")

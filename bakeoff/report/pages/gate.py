@@ -7,15 +7,15 @@ from xml.etree import ElementTree
 from bakeoff.models.words import counted
 from bakeoff.record.gate import FAILING, FALSE_ALARMS, LOOKS, MOST_PAIRS, OPEN, GatedRow, Outcome, exit_code
 from bakeoff.record.policy import Policy
-from bakeoff.report.document import Cell, Document, Heading, Text, Tone, blocks, listed, table
+from bakeoff.report.document import Cell, Document, Heading, Text, Tone, blocks, listed, number, table
 from bakeoff.report.notes import policy_text
 
 _ROWS: Final = (
     Heading("row"),
     Heading("outcome"),
     Heading("status", "of the baseline, then of the candidate if it differs", leaves=2),
-    Heading("change [interval]", "of the time; the interval holds for all rows together", numeric=True),
-    Heading("pairs", "of fresh processes, or processes if the baseline is of records", numeric=True, leaves=1),
+    number("change [interval]", "of the time; the interval holds for all rows together"),
+    number("pairs", "of fresh processes, or processes if the baseline is of records", leaves=1),
 )
 _TONES: Final[dict[Outcome, Tone]] = {
     "unchanged": "good",

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bakeoff.models.words import counted
+from bakeoff.models.grouping import grouped
+from bakeoff.models.words import counted, si
 from bakeoff.process.inspected import Inspection, Node, Recorded
-from bakeoff.record.statistics import Summary, half_width, summarise_ns
-from bakeoff.report.document import Command, Document, Heading, Table, Text, blocks, listed, table
-from bakeoff.report.format import median_and_interval, milliseconds, shorten
+from bakeoff.record.statistics import half_width, summarise_ns
+from bakeoff.report.document import Command, Document, Heading, Table, Text, blocks, listed, number, table
+from bakeoff.report.format import milliseconds, shorten, with_interval
 
 WORTH = 0.1
 """Smallest share of a pass that makes a module worth a sweep; below it, the pass can become at most 1.11x as fast."""
@@ -112,14 +113,10 @@ def _head(what: str, inspection: Inspection) -> Iterator[str]:
     passes, warm = counted(len(inspection.plain_ns), "pass", "passes"), counted(len(inspection.warm_ns), "warm one")
     yield f"{what}: {passes} after {warm}{steady}"
     hooks_ms = milliseconds(median(inspection.hooks_ns) / 1e6)
-    yield f"a pass takes {_interval(plain)} ms"
-    yield f"instrumented {_interval(whole)} ms, {overhead(inspection):+.1%}; {hooks_ms} ms are charged to no module"
+    yield f"a pass takes {with_interval(plain)} ms"
+    yield f"instrumented {with_interval(whole)} ms, {overhead(inspection):+.1%}; {hooks_ms} ms are charged to no module"
     if inspection.clock == "synchronised":
         yield "the GPU was waited for at each entry and exit, so that no kernels of two modules overlap"
-
-
-def _interval(figures: Summary) -> str:
-    return " ".join(median_and_interval(figures))
 
 
 def _tree(inspection: Inspection, depth: int) -> Iterator[Table | Text | None]:
@@ -132,16 +129,16 @@ def _tree(inspection: Inspection, depth: int) -> Iterator[Table | Text | None]:
             _median(total_ns),
             _median(node.own_ns),
             f"{sum(total_ns) / whole:.1%}",
-            _count(node.parameters),
+            si(node.parameters).strip() if node.parameters else "",
         )
         for name, node, total_ns in _walk(inspection, depth)
     ]
     outside = inspection.outside_ns
     last = (_OUTSIDE, "", "", _median(outside), _median(outside), f"{sum(outside) / whole:.1%}", "")
     headings = (
-        "module or method", Heading("class", leaves=2), Heading("calls", numeric=True),
-        Heading("total ms", numeric=True), Heading("own ms", numeric=True), Heading("share", numeric=True),
-        Heading("params", numeric=True, leaves=1),
+        "module or method", Heading("class", leaves=2), number("calls"),
+        number("total ms"), number("own ms"), number("share"),
+        number("params", leaves=1),
     )  # fmt: skip
     yield table(headings, [*rows[:_MOST_ROWS], last])
     if rows[_MOST_ROWS:]:
@@ -151,9 +148,7 @@ def _tree(inspection: Inspection, depth: int) -> Iterator[Table | Text | None]:
 def _walk(inspection: Inspection, depth: int) -> Iterator[tuple[str, Node, tuple[int, ...]]]:
     """Yield each node's indented name, the node and its total time in each pass; siblings by time, longest first."""
     nodes = inspection.nodes
-    below: dict[int, list[int]] = {}
-    for index, node in enumerate(nodes):
-        below.setdefault(node.parent, []).append(index)
+    below = grouped((node.parent, index) for index, node in enumerate(nodes))
     totals = [inspection.inclusive_ns(index) for index in range(len(nodes))]
 
     def visit(parent: int, level: int) -> Iterator[tuple[str, Node, tuple[int, ...]]]:
@@ -182,7 +177,7 @@ def _gains(found: Sequence[Candidate]) -> Table | None:
     for one in found:
         faster = "all" if math.isinf(one.speedup) else f"{one.speedup:.2f}x"
         rows.append([shorten(one.name, _NAME), f"{one.share:.1%}", _median(one.ns, interval=False), faster])
-    numbers = (Heading(text, numeric=True) for text in ("share", "saves ms", "the pass"))
+    numbers = map(number, ("share", "saves ms", "the pass"))
     title = "the most a perfect compiler could gain: if a module took no time"
     return table(["module or method", *numbers], rows, title)
 
@@ -208,10 +203,3 @@ def _median(samples_ns: Sequence[int], interval: bool = True) -> str:
     if not interval or not figures.median_ms:
         return text
     return f"{text} ±{min(half_width(samples_ns), 9.99):.0%}"
-
-
-def _count(parameters: int) -> str:
-    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if parameters >= size:
-            return f"{parameters / size:.1f}{unit}"
-    return str(parameters) if parameters else ""

@@ -1,15 +1,16 @@
 """The pages of `bakeoff list`: components with presets and workloads, and backends with why they cannot run here."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.machine import host
 from bakeoff.models import component_names, resolve_component
+from bakeoff.models.grouping import grouped
 from bakeoff.models.types import DEVICES
-from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, table
+from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, number, table
 from bakeoff.variant import use_of
 
 
@@ -80,7 +81,7 @@ def page_of_component(listing: Listing) -> Document:
     """Return the page of a listing's only component, with presets and workloads, and of the backends in detail."""
     ((name, summary),) = listing["components"].items()
     presets = table(
-        ("preset", Heading("parameters", numeric=True), "default on", Heading("label", leaves=1)),
+        ("preset", number("parameters"), "default on", Heading("label", leaves=1)),
         [
             (one["preset"], f"{one['parameters']:,}", ", ".join(one["default_on"]), one["label"])
             for one in listing["presets"]
@@ -124,14 +125,11 @@ def _components(listing: Listing) -> Table | None:
 
 def backends(lines: Sequence[BackendLine], with_sets: bool = True) -> tuple[Block | Section, ...]:
     """Return a table with a row for each backend, and below it each reason why some cannot run here."""
-    rows: dict[str, dict[str, BackendLine]] = {}
-    for line in lines:
-        rows.setdefault(line.backend, {})[line.device] = line
     made = table(
         ("backend", *DEVICES, "sets of options"),
         [
-            (name, *(_word(found[device]) for device in DEVICES), _some_sets(found) if with_sets else "")
-            for name, found in rows.items()
+            (name, *map(_word, found), _some_sets(found) if with_sets else "")
+            for name, found in grouped((line.backend, line) for line in lines).items()
         ],
     )
     return blocks(made, listed(_reasons(lines), "cannot run here"))
@@ -147,20 +145,17 @@ def _never(device: str) -> str:
     return f"does not run on {device}"
 
 
-def _some_sets(found: Mapping[str, BackendLine]) -> str:
+def _some_sets(lines: Sequence[BackendLine]) -> str:
     """Return a backend's first set of options, if possible on a device where it runs here, and how many others."""
-    ready = sorted(found.values(), key=lambda line: bool(line.why_not))
+    ready = sorted(lines, key=lambda line: bool(line.why_not))
     sets = list(dict.fromkeys(text for line in ready for text in line.option_sets))
     return f"{sets[0]} and {len(sets) - 1} more" if len(sets) > 1 else "".join(sets)
 
 
 def _reasons(lines: Sequence[BackendLine]) -> Iterator[Text]:
     """Yield each reason why backends cannot run on devices that they are made for."""
-    having: dict[tuple[str, str], list[str]] = {}
     made_for = [line for line in lines if line.why_not != _never(line.device)]
-    for line in made_for:
-        if line.why_not:
-            having.setdefault((line.device, line.why_not), []).append(line.backend)
+    having = grouped(((line.device, line.why_not), line.backend) for line in made_for if line.why_not)
     for (device, why_not), names in having.items():
         every = len(names) == sum(line.device == device for line in made_for)
         yield Text(why_not, f"all on {device}" if every else f"{', '.join(names)} on {device}")

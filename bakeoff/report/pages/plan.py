@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bakeoff.models.words import counted
+from bakeoff.models.grouping import grouped
+from bakeoff.models.words import counted, some_of
 from bakeoff.plan.dry_run import Estimate, Line
 from bakeoff.plan.request import time_limit_text
 from bakeoff.record.objective import LATENCY
-from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, table
+from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, number, table
 from bakeoff.report.format import MIB, milliseconds, size_text
 
 _MEMORY = "the peak of a record of it, else an upper estimate, with 1 GiB for torch and a compiler"
@@ -19,13 +20,14 @@ def document(plans: Mapping[str, Estimate]) -> Document:
     parts = (
         [Section(name, page) for name, page in made] if len(made) > 1 else [block for _, page in made for block in page]
     )
-    having: dict[str, dict[str, None]] = {}
-    for plan in plans.values():
-        for line in plan.lines:
-            if line.precheck:
-                name = f"{line.variant}, batch {line.batch}" if len(plan.batches) > 1 else line.variant
-                having.setdefault(line.precheck, {})[name] = None
-    reasons = listed((Text(reason, _names(list(names))) for reason, names in having.items()), "cannot run here")
+    having = grouped(
+        (line.precheck, f"{line.variant}, batch {line.batch}" if len(plan.batches) > 1 else line.variant)
+        for plan in plans.values()
+        for line in plan.lines
+        if line.precheck
+    )
+    texts = (Text(reason, some_of(dict.fromkeys(names), 1)) for reason, names in having.items())
+    reasons = listed(texts, "cannot run here")
     return Document("Dry run", blocks(*parts, reasons))
 
 
@@ -58,7 +60,7 @@ def _rows(plan: Estimate, able: list[Line]) -> Table | None:
     """Return a table with a row for each record; batch, build and process are shown only if there are several."""
     return table(
         (
-            "variant", *(Heading(name, numeric=True) for name in ("batch", "build", "process", "about s")), "in time",
+            "variant", *map(number, ("batch", "build", "process", "about s")), "in time",
             Heading("memory MiB", _MEMORY, True, leaves=1), Heading("estimated from", leaves=2),
         ),
         [
@@ -75,10 +77,6 @@ def _rows(plan: Estimate, able: list[Line]) -> Table | None:
             for line in able
         ],
     )  # fmt: skip
-
-
-def _names(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def of_pipeline(plan: Mapping[str, Any]) -> Document:

@@ -32,13 +32,16 @@ from bakeoff.report.document import (
     Tone,
     blocks,
     listed,
+    number,
     section,
     table,
 )
 from bakeoff.report.figures import profile as figures
+from bakeoff.report.figures.pipeline import units_figure
 from bakeoff.report.format import MIB, kernel_name
 from bakeoff.report.groups import title
 from bakeoff.report.notes import advice_list, sentences
+from bakeoff.report.pipelines import MixRow
 from bakeoff.report.render import html
 from bakeoff.trace.table import ProfileRow, ProfileTable, RankedRow, operators_scale, own_kernels, profile_table, ranked
 
@@ -143,7 +146,7 @@ def _why(entry: StoredPipeline) -> str:
 def _blocks(found: Profiled, addresses: Sequence[Link], copies: Path | None = None) -> tuple[Block | Section, ...]:
     record, profile, unit = found.record, found.profile, found.record.unit
     drawn = figures.waterfall(found.table, unit)
-    units = figures.units_over_time(found.units, found.table, unit)
+    units = units_figure([MixRow(found.entry, record.role or "this mix")])
     whole = counted(found.units.kinds.count("steady"), "timed steady unit")
     about = f"{title(record)}. {whole}, then {counted(profile.units, 'traced one')}, level {profile.level}."
     return blocks(
@@ -181,8 +184,8 @@ def _account(found: Profiled) -> Iterator[Table | Text | None]:
     """Yield a table of the lines of a unit, which add up to it, and the tracer if all lines have the same."""
     made, unit = found.table, found.record.unit
     headings = (
-        Heading("phase"), _number("calls", 1), _number(f"mean ms a {unit}"), _number("share"), _number("busy ms"),
-        _number("idle ms"), _number("host wait", 2), _number("queue gap", 2), _number("other", 2),
+        Heading("phase"), number("calls", leaves=1), number(f"mean ms a {unit}"), number("share"), number("busy ms"),
+        number("idle ms"), number("host wait", leaves=2), number("queue gap", leaves=2), number("other", leaves=2),
         Heading("told by", "who saw what is inside", leaves=3),
     )  # fmt: skip
     told = {row.told_by for row in made.rows if row.told_by}
@@ -204,10 +207,6 @@ def _cells(row: ProfileRow, told: bool) -> list[Cell | str]:
         *map(_ms, split),
         re.sub(r"record \S+_", "record ", row.told_by) if told else "",
     ]
-
-
-def _number(text: str, leaves: int = 0) -> Heading:
-    return Heading(text, numeric=True, leaves=leaves)
 
 
 def _ms(value: float | None) -> str:
@@ -234,7 +233,7 @@ def _percent(row: RankedRow) -> str:
 
 def _ranking(heading: str, rows: Sequence[RankedRow], unit: str) -> Table | None:
     headings = (
-        Heading("name"), Heading("in"), _number(f"calls a {unit}", 1), _number(f"ms a {unit}"), _number("share"),
+        Heading("name"), Heading("in"), number(f"calls a {unit}", leaves=1), number(f"ms a {unit}"), number("share"),
     )  # fmt: skip
     cells = (
         (kernel_name(row.name), row.line, f"{row.calls:g}" if row.calls else "", _ms(row.ms), _percent(row))
@@ -248,8 +247,8 @@ def _parts(found: Profiled) -> Table | None:
     unit, units = found.record.unit, found.profile.units
     longest = sorted(found.profile.parts, key=lambda part: -part.ns)[:_PARTS]
     headings = (
-        Heading("module"), Heading("slot"), Heading("tag"), _number("level", 2), _number(f"calls a {unit}", 1),
-        _number(f"ms a {unit}"),
+        Heading("module"), Heading("slot"), Heading("tag"), number("level", leaves=2),
+        number(f"calls a {unit}", leaves=1), number(f"ms a {unit}"),
     )  # fmt: skip
     cells = (
         (part.path, part.slot, part.tag, str(part.level), f"{part.calls / units:g}", _ms(part.ns / units / 1e6))

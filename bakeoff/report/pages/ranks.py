@@ -13,7 +13,6 @@ from bakeoff.report.document import (
     Cell,
     Details,
     Document,
-    Figures,
     Heading,
     Listed,
     Section,
@@ -21,9 +20,9 @@ from bakeoff.report.document import (
     Text,
     blocks,
     listed,
+    number,
     table,
 )
-from bakeoff.report.figures.vega import Figure, Spec, rounded
 from bakeoff.report.format import shorten
 
 _MOST, _MOST_WAITS, _MOST_PARTS = 300, 16, 8
@@ -34,10 +33,10 @@ _FAILURES = ("missing", "unreadable", "failed")
 _SPREADS: Final = (
     Heading("figure"),
     Heading("unit", leaves=3),
-    *(Heading(name, numeric=True) for name in ("least", "median", "greatest")),
-    Heading("least at", numeric=True, leaves=4),
-    Heading("greatest at", "the rank, the lowest of several", numeric=True),
-    Heading("of", "ranks that have the figure", numeric=True, leaves=5),
+    *map(number, ("least", "median", "greatest")),
+    number("least at", leaves=4),
+    number("greatest at", "the rank, the lowest of several"),
+    number("of", "ranks that have the figure", leaves=5),
 )
 
 
@@ -70,7 +69,6 @@ def _of_run(report: RanksReport) -> Iterator[Block]:
         listed(_facts(report.tags)),
         _ranks(report),
         listed(_waits(report)),
-        listed(f"energy of {device}: {joules:.1f} J" for device, joules in report.energy_j.items()),
         table(_SPREADS, map(_spread, report.spreads), "Figures over ranks"),
         listed(findings, "Findings of the ranks' own records"),
         Details("Environment of the lowest rank", (environment,)) if environment else None,
@@ -101,13 +99,13 @@ def _ranks(report: RanksReport) -> Table | None:
         total.update({**row.phases, **row.collectives})
     parts = [name for name, _ in total.most_common(_MOST_PARTS)]
     headings = (
-        Heading("rank", numeric=True), Heading("host", leaves=6), Heading("device", leaves=7),
-        Heading("status", leaves=3), Heading("session s", numeric=True, leaves=5),
-        Heading("units", numeric=True, leaves=4), Heading("unit ms", "mean of the rank's units", numeric=True),
-        Heading("frames/s", numeric=True, leaves=2),
-        *(Heading(f"{shorten(name, _NAME)} ms", numeric=True, leaves=2) for name in parts),
-        Heading("work ms", "of a unit, without collectives", numeric=True),
-        Heading("wait ms", "of a unit, in collectives, beyond the time of the rank that took least", numeric=True),
+        number("rank"), Heading("host", leaves=6), Heading("device", leaves=7),
+        Heading("status", leaves=3), number("session s", leaves=5),
+        number("units", leaves=4), number("unit ms", "mean of the rank's units"),
+        number("frames/s", leaves=2),
+        *(number(f"{shorten(name, _NAME)} ms", leaves=2) for name in parts),
+        number("work ms", "of a unit, without collectives"),
+        number("wait ms", "of a unit, in collectives, beyond the time of the rank that took least"),
     )  # fmt: skip
     slow = report.straggler.rank if report.straggler is not None else None
     cpu = "cpu" if any(row.device for row in report.rows) else ""
@@ -169,24 +167,4 @@ def _scaled(rates: Mapping[int, float], notes: Sequence[str]) -> tuple[Section, 
         f"{rate / rates[base] / (world / base):.1%} of the ratio of ranks"
         for world, rate in rates.items()
     ]
-    figure = Figures((_scaling_figure(rates),)) if rates else None
-    return (Section("Scaling", blocks(listed(lines), figure, listed(notes))),)
-
-
-def _scaling_figure(rates: Mapping[int, float]) -> Figure:
-    base = min(rates)
-    data = [
-        {"ranks": world, "frames/s": rounded(each), "what": what}
-        for world, rate in rates.items()
-        for what, each in (("measured", rate), ("in proportion to ranks", rates[base] * world / base))
-    ]
-    spec: Spec = {
-        "height": 200,
-        "data": {"values": data},
-        "mark": {"type": "line", "point": True},
-        "encoding": {
-            "x": {"field": "ranks", "type": "quantitative"}, "y": {"field": "frames/s", "type": "quantitative"},
-            "strokeDash": {"field": "what", "type": "nominal", "sort": None},
-        },
-    }  # fmt: skip
-    return Figure("scaling", "Frames a second by number of ranks", "runs that differ in nothing else", spec)
+    return (Section("Scaling", blocks(listed(lines), listed(notes))),)

@@ -11,6 +11,7 @@ from typing import Any
 
 from bakeoff.machine import paths
 from bakeoff.machine.floors import Ceiling
+from bakeoff.models.grouping import grouped
 from bakeoff.models.words import some_of
 from bakeoff.record.finalists import check_limits
 from bakeoff.record.floor import floors, is_above
@@ -29,11 +30,12 @@ from bakeoff.report.document import (
     Tone,
     blocks,
     listed,
+    number,
     section,
     stated,
     table,
 )
-from bakeoff.report.format import kernel_name, median_and_interval, milliseconds, shorten, size_text
+from bakeoff.report.format import kernel_name, median_and_interval, milliseconds, shorten, size_text, with_interval
 from bakeoff.report.groups import title
 from bakeoff.report.notes import policy_text, selftest_text, sentences
 from bakeoff.report.wording import limit_text
@@ -137,9 +139,7 @@ def _plain(name: str, value: Any) -> str:
 def _pairs(name: str, values: Mapping[str, Any]) -> str:
     """Return names with their values; of operators the most frequent, of layers those of each value together."""
     if name in ("quantised", "skipped"):
-        by_value: dict[str, list[str]] = {}
-        for key, value in values.items():
-            by_value.setdefault(value, []).append(key)
+        by_value = grouped((value, key) for key, value in values.items())
         return "; ".join(f"{len(keys)}, {value}: {some_of(keys, _LAYERS)}" for value, keys in by_value.items())
     if name.startswith("operators"):
         values = dict(sorted(values.items(), key=lambda pair: -pair[1]))
@@ -199,7 +199,7 @@ def _clocks(record: Record) -> Table | None:
     }
     labels = dict.fromkeys(label for facts in held.values() for label in facts)
     rows = [[label, *(facts.get(label, "") for facts in held.values())] for label in labels]
-    return table(["a call", *(Heading(name, numeric=True) for name in held)], rows)
+    return table(["a call", *map(number, held)], rows)
 
 
 def _trace(trace: TraceRecord) -> Section | None:
@@ -234,7 +234,7 @@ def _parity(record: Record) -> Section | None:
 def _size_figures(record: Record) -> Mapping[str, Callable[[Any], str]]:
     def median(size: Any) -> str:
         figures = record.latency if size.which == "usual" else size.figures
-        return " ".join(median_and_interval(figures)) if figures is not None else ""
+        return with_interval(figures) if figures is not None else ""
 
     return {"ms a call [95 %]": median}
 

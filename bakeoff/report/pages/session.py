@@ -31,6 +31,7 @@ from bakeoff.report.document import (
     Text,
     blocks,
     listed,
+    number,
     section,
     table,
 )
@@ -138,7 +139,7 @@ def _units(record: SessionRecord, found: Account | None) -> Iterator[Block | Non
     """Yield the account, units by kind, steps by index, and the first and last units over time."""
     yield _account(found) if found is not None else None
     yield _kinds(record.units)
-    heads = [*map(_number, ("step", "timestep", "calls", "mean ms", "min", "max"))]
+    heads = [*map(number, ("step", "timestep", "calls", "mean ms", "min", "max"))]
     yield from _cut(heads, map(_step, record.steps), "step", "Steps")
     yield from (Figures((figure,)) for figure in timeline_figures(record))
 
@@ -151,9 +152,9 @@ def _account(found: Account) -> Table | None:
     rows.append(("sum", "", _ms(found.ns / found.units), _share(1000)))
     heads = (
         Heading("phase"),
-        _number("calls a unit", 1),
-        Heading("ms a unit", "without the phases within it: each time counts once", numeric=True),
-        _number("share"),
+        number("calls a unit", leaves=1),
+        number("ms a unit", "without the phases within it: each time counts once"),
+        number("share"),
     )
     return table(heads, rows, f"Phases, mean of {_accounted(found)}")
 
@@ -161,8 +162,8 @@ def _account(found: Account) -> Table | None:
 def _kinds(units: Sequence[UnitTotals]) -> Table | None:
     names = list(dict.fromkeys(name for each in units for name in each.percentiles_ns))
     heads = [
-        Heading("units"), _number("count"), _number("frames", 1), _number("latents", 3), _number("mean ms"),
-        _number("min", 1), _number("max", 1), *(_number(name, 2) for name in names),
+        Heading("units"), number("count"), number("frames", leaves=1), number("latents", leaves=3), number("mean ms"),
+        number("min", leaves=1), number("max", leaves=1), *(number(name, leaves=2) for name in names),
     ]  # fmt: skip
     rows = []
     for each in units:
@@ -181,8 +182,8 @@ def _ranges(record: SessionRecord) -> Iterator[Block | None]:
     """Yield tables of the ranges, each below the one that contains it, and of those before the session."""
     parts = map(_share, shares([each.own_ns for each in record.ranges]))
     heads = (
-        Heading("range"), Heading("kind", leaves=3), _number("calls", 1), _number("total ms"), _number("own ms"),
-        _number("share"), Heading("device ms", "between CUDA events at its borders", numeric=True, leaves=2),
+        Heading("range"), Heading("kind", leaves=3), number("calls", leaves=1), number("total ms"), number("own ms"),
+        number("share"), number("device ms", "between CUDA events at its borders", leaves=2),
     )  # fmt: skip
     own = "Own times, without the ranges within, add up to the session"
     yield from _cut(heads, map(_range, record.ranges, parts), "range", own)
@@ -204,8 +205,8 @@ def _series(record: SessionRecord) -> Iterator[Block | None]:
     found = tuple(figure for figure in drawn if figure is not None)
     yield Figures(found) if found else None
     heads = (
-        Heading("series"), Heading("of", leaves=1), *map(_number, ("min", "mean", "max")), Heading("unit"),
-        _number("samples", 2),
+        Heading("series"), Heading("of", leaves=1), *map(number, ("min", "mean", "max")), Heading("unit"),
+        number("samples", leaves=2),
     )  # fmt: skip
     yield from _cut(heads, map(_series_row, ordered), "curve")
 
@@ -220,10 +221,10 @@ def _series_row(series: SeriesRecord) -> _Row:
 def _contents(record: SessionRecord) -> Iterator[Block | None]:
     """Yield tables of models with their sizes, and of events."""
     heads = (
-        Heading("model"), Heading("kind", leaves=2), _number("parameters"), _number("MiB"), Heading("dtype", leaves=1)
+        Heading("model"), Heading("kind", leaves=2), number("parameters"), number("MiB"), Heading("dtype", leaves=1)
     )  # fmt: skip
     yield from _cut(heads, map(_model, record.parameters), "model", "Models")
-    columns = (Heading("event"), _number("at"), Heading("data"))
+    columns = (Heading("event"), number("at"), Heading("data"))
     yield from _cut(columns, map(_event, record.events), "event", "Events")
     if record.events_dropped:
         yield Text(f"{counted(record.events_dropped, 'event was', 'events were')} not kept", tone="faint")
@@ -242,7 +243,7 @@ def _event(event: SessionEvent) -> _Row:
 
 def _notes(record: SessionRecord) -> Iterator[Block | None]:
     """Yield energy, what lowered clocks, what recording and monitor cost, what is unknown, and findings."""
-    heads = (Heading("energy of"), _number("Wh"), _number("J a frame"), Heading("by"))
+    heads = (Heading("energy of"), number("Wh"), number("J a frame"), Heading("by"))
     yield from _cut(heads, map(_energy, energies(record)), "device")
     seen = record.monitored or Monitored()
     notes = [(each.device, each.note) for each in seen.energy if each.note]
@@ -304,10 +305,6 @@ def _pairs(values: Mapping[str, Scalar]) -> str:
 
 def _name(text: str) -> str:
     return shorten(text, _LETTERS)
-
-
-def _number(text: str, leaves: int = 0) -> Heading:
-    return Heading(text, numeric=True, leaves=leaves)
 
 
 def _ms(ns: float | None) -> str:

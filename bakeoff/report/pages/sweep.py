@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from typing import Final
 
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.grouping import grouped
 from bakeoff.models.types import DTYPES
 from bakeoff.models.words import counted
 from bakeoff.record.comparable import ON_ANOTHER_HOST
@@ -30,10 +31,11 @@ from bakeoff.report.document import (
     Tone,
     blocks,
     listed,
+    once_each,
 )
 from bakeoff.report.figures import roofline, variants
 from bakeoff.report.figures.vega import Figure
-from bakeoff.report.format import duration, median_and_interval, minute, shorten, size_text
+from bakeoff.report.format import duration, minute, shorten, size_text, with_interval
 from bakeoff.report.groups import Table, name_of, own_baselines, tables
 from bakeoff.report.links import Cited
 from bakeoff.report.notes import (
@@ -60,6 +62,20 @@ _JSON: Final = (
     "record", "variant", "quantisation", "status", "reason", "stale", "latency", "copy_ms", "video_fps", "floor",
     "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "lossless", "build", "limits",
 )  # fmt: skip
+_STALE: Final = (
+    COLUMNS["name"],
+    Column(
+        "median_ms",
+        "median ms",
+        "",
+        lambda row: row,
+        lambda row: COLUMNS["median_ms"].text(row) or row.record.status,
+        lambda row: call_ms(row.record, "latency"),
+    ),
+    COLUMNS["vs_eager"],
+    Column("created", "measured (UTC)", "", lambda row: row.record.created, minute, numeric=False, leaves=1),
+    COLUMNS["record"],
+)
 _KERNELS: Final = 5
 """Largest number of kernels listed of a row."""
 _TONES: Final[Mapping[Status, Tone]] = {
@@ -104,10 +120,11 @@ def sections(
     """
     found = list(found)
     notes = [list(_notes(table, every)) for table in found]
-    of: dict[str, list[Table]] = {}
-    for table, held in zip(found, notes, strict=True):
-        for text in dict.fromkeys(note.text for note in held):
-            of.setdefault(text, []).append(table)
+    of = grouped(
+        (text, table)
+        for table, held in zip(found, notes, strict=True)
+        for text in dict.fromkeys(note.text for note in held)
+    )
     shared = listed(
         Text(text, ", ".join(table.first.variant.subject for table in those) if len(those) < len(found) else "")
         for text, those in of.items()
@@ -179,15 +196,18 @@ def rows_table(
     The winner of a final is strong, and the cell `record` links to the record with `cited`.
     """
     p99 = any(row.record.latency is not None and row.record.latency.p99_ms for row in held)
-    chosen = [column for column in columns(keys) if p99 or column.key != "p99_ms"]
-    return document.table(
-        [heading(column) if keys is KEYS else replace(heading(column), leaves=0) for column in chosen],
-        [
-            [cell(column, row, cited) for column in chosen]
-            for row in held
-            if row.record.status not in (*NEVER_RUN, "built") and row.stale is None
-        ],
-    )
+    shown = [column for column in columns(keys) if p99 or column.key != "p99_ms"]
+    if keys is not KEYS:
+        shown = [replace(column, leaves=0) for column in shown]
+    able = (row for row in held if row.record.status not in (*NEVER_RUN, "built") and row.stale is None)
+    return table_of(shown, able, cited)
+
+
+def table_of(
+    shown: Sequence[Column], rows: Iterable[TableRow | MixRow], cited: Cited | None = None, title: str = ""
+) -> document.Table | None:
+    """Return a table with these columns; None without rows."""
+    return document.table(map(heading, shown), ([cell(column, row, cited) for column in shown] for row in rows), title)
 
 
 def heading(column: Column) -> Heading:
@@ -214,10 +234,11 @@ def tone_of(status: Status) -> Tone:
 
 def ratios_of(held: Iterable[TableRow]) -> Text | None:
     """Return which sweeps the ratios of a table's rows are of; None without ratios."""
-    names: dict[str, list[str]] = {}
-    for row in held:
-        if any(COLUMNS[key].text(row) for key in ("vs_eager", "vs_eager_fp32")):
-            names.setdefault(row.record.sweep, []).append(name_of(row.record))
+    names = grouped(
+        (row.record.sweep, name_of(row.record))
+        for row in held
+        if any(COLUMNS[key].text(row) for key in ("vs_eager", "vs_eager_fp32"))
+    )
     told = [f"{sweep} ({', '.join(rows)})" if len(names) > 1 else sweep for sweep, rows in names.items()]
     return Text(f"Ratios to eager are of rows of one sweep: {'; '.join(told)}.") if told else None
 
@@ -232,10 +253,7 @@ def never_run(records: Sequence[Record]) -> str:
 def cannot_run(rows: Sequence[Stored]) -> tuple[Text | Details, ...]:
     """Return a line on the rows that cannot run on this machine, and each reason once, folded; empty if all can."""
     records = [entry.record for entry in rows if entry.record.status in NEVER_RUN]
-    reasons: dict[str, list[str]] = {}
-    for record in records:
-        reasons.setdefault(record.measurement.reason, []).append(name_of(record))
-    folded = listed(Text(reason, ", ".join(dict.fromkeys(held))) for reason, held in reasons.items())
+    folded = listed(once_each((record.measurement.reason, name_of(record)) for record in records))
     names = ", ".join(dict.fromkeys(map(name_of, records)))
     line = Text(f"{names} (why: bakeoff table --json)", never_run(records), "faint")
     return (line, Details("Why they cannot run here", (folded,))) if folded is not None else ()
@@ -248,35 +266,13 @@ def stale_rows(
 
     Rows of another host have the ratio to their own eager, of the same sweep among `every`.
     """
-    names: dict[str, list[str]] = {}
-    for entry, reason in rows:
-        names.setdefault(reason, []).append(name_of(entry.record))
     every = (*(entry for entry, _ in rows), *every)
-    held = [
+    held = (
         TableRow(entry, own_baselines(entry.record, every) if ON_ANOTHER_HOST in reason else {})
         for entry, reason in rows
-    ]
-    made = document.table(
-        [
-            Heading("variant"),
-            Heading("median ms", numeric=True),
-            heading(COLUMNS["vs_eager"]),
-            Heading("measured (UTC)", leaves=1),
-            Heading("record", leaves=2),
-        ],
-        [
-            [
-                name_of(row.record),
-                COLUMNS["median_ms"].text(row) or row.record.status,
-                COLUMNS["vs_eager"].text(row),
-                minute(row.record.created),
-                Cell("", row.entry.id, cited(row.entry)) if cited is not None else "",
-            ]
-            for row in held
-        ],
-        "Stale: not comparable with the rows above",
     )
-    return made, listed(Text(why, ", ".join(held) if len(names) > 1 else "") for why, held in names.items())
+    made = table_of(_STALE, held, cited, "Stale: not comparable with the rows above")
+    return made, listed(once_each(((reason, name_of(entry.record)) for entry, reason in rows), len(rows)))
 
 
 def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
@@ -336,7 +332,6 @@ def figures(table: Table) -> list[Figure]:
     made = (
         variants.bars(table.rows, table.ceilings),
         variants.tradeoff(table.rows),
-        variants.timeline(table.rows),
         roofline.figure(table.rows, table.ceilings),
     )
     return [figure for figure in made if figure is not None]
@@ -357,7 +352,7 @@ def _size_row(record: Record, names: Sequence[str]) -> tuple[str, ...]:
 
 def _size_cell(record: Record, result: SizeResult) -> str:
     figures = record.latency if result.which == "usual" else result.figures
-    words = list(median_and_interval(figures)) if figures is not None else []
+    words = [with_interval(figures)] if figures is not None else []
     if result.status == "recompiled":
         words.append(f"recompiled {result.compilations}x, first call {duration(result.first_call_ns / 1e6)}")
     elif result.status != "ok":

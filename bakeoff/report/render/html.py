@@ -1,4 +1,4 @@
-"""Renders documents as one offline HTML page: sortable tables, and figures that zoom or, without scripts, are drawn.
+"""Renders documents as one offline HTML page: sortable tables, and figures with a pointer or, without scripts, drawn.
 
 Everything is inside the file; its content security policy forbids loading anything and allows only the scripts whose
 hashes it names.

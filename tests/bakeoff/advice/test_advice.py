@@ -58,11 +58,11 @@ CASES = {
     "sync-inside": (replace(CALM, waits=(RankedRow("cudaStreamSynchronize", "denoise", 3, 9.0, 1_000),)), 9.0),
     "glue": (replace(CALM, glue_ms=14.0), 15.0),
     "audio-window": (replace(CALM, own_gains=(("audio-window", "audio", 29.0, "of 30 ms", "decode less"),)), 29.0),
-    "compiling": (replace(CALM, compiled=("cudaGraphInstantiate",)), None),
+    "compiling": (replace(CALM, compiled="1 event of a compiler"), None),
     "trend": (replace(CALM, slope_ms=(1.0, 0.8, 1.2), steady_units=20), None),
     "too-slow": (replace(CALM, frame_rate=25.0), None),
     "response": (replace(CALM, unit_ms=130.0, unit="block"), None),
-    "vram": (replace(CALM, memory_share=0.95), None),
+    "vram": (replace(CALM, memory=(0.95, "95% of it")), None),
     "throttled": (replace(CALM, device_findings=(("throttled", "1,200 of 1,980 MHz for 30 %"),)), None),
     "contention": (replace(CALM, device_findings=(("contention", "20 % of the CPU"),)), None),
 }
@@ -94,7 +94,7 @@ NEAR = {
     "trend": replace(CALM, slope_ms=(1.0, -0.1, 2.0), steady_units=20),
     "too-slow": replace(CALM, frame_rate=10.0),
     "response": replace(CALM, unit_ms=124.0),
-    "vram": replace(CALM, memory_share=0.9),
+    "vram": replace(CALM, memory=(0.9, "90% of it")),
 }
 
 
@@ -106,9 +106,15 @@ def test_no_rule_fires_just_below_its_limit(code: str) -> None:
 def test_a_unit_that_is_too_slow_is_compared_with_a_faster_mix_only() -> None:
     slow = replace(CALM, frame_rate=25.0)
     slower, faster = (replace(slow, best_mix=("owl/wm=eager/fp32", ms, "a1")) for ms in (101.0, 60.0))
-    assert only(slow).says.endswith("; no mix in the records is faster")
-    assert only(slower).says == only(slow).says
+    assert only(slow).says == "60% less is needed"
+    assert only(slower).says.endswith("; no mix in the records is faster")
     assert only(faster).says.endswith("; the fastest in the records takes 60.0 ms: owl/wm=eager/fp32 (a1)")
+
+
+def test_a_power_limit_and_growing_memory_have_advice_of_their_own() -> None:
+    for code, word in (("power-cap", "power limit"), ("memory-grows", "free what")):
+        found = only(replace(CALM, device_findings=((code, "1 of 2"),)))
+        assert (found.code, word in found.says) == (code, True)
 
 
 def test_several_findings_of_other_processes_are_one_advice() -> None:
@@ -139,7 +145,7 @@ def test_the_largest_gain_comes_first_and_what_has_none_last() -> None:
         CALM,
         phases=phase("denoise", host_wait_ms=20.0),
         glue_ms=29.0,
-        memory_share=0.99,
+        memory=(0.99, "99% of it"),
         rivals=(RivalFact("wm", "eager/fp32", "aoti/fp32", 60.0, 35.0, ("a",)),),
     )
     assert [one.code for one in advise(facts)] == ["glue", "better-variant", "launch-bound", "vram"]

@@ -38,7 +38,7 @@ def test_the_page_is_that_of_the_end_of_a_session(file: Path, tmp_path: Path) ->
     assert done.code == 0, done.err
     assert done.out.splitlines()[-1] == f"wrote {page_path(file).name}"
     made = page_path(file).read_bytes()
-    again = start_reports(file, [tmp_path / "again.html"]).wait()
+    again = start_reports(file, [tmp_path / "again.html"]).result()
     assert [path.read_bytes() for path in again] == [made]
     done = bakeoff("session", "show", file.name, "--html", "--json", cwd=tmp_path)
     assert json.loads(done.out)["record"]["name"] == "t2v"

@@ -14,7 +14,6 @@ from records import HOST, Ran, bakeoff, record
 
 from bakeoff.machine import identity, paths
 from bakeoff.record.store import load_all, save, supersede
-from bakeoff.report.figures import files as plots
 from bakeoff.report.pages import files, history, readme
 from bakeoff.report.render.markdown import citations
 
@@ -34,7 +33,6 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             made = record(backend, [ms + 0.1 * step for step in range(20)], host=replace(HOST, cpu=cpu))
             save(published, replace(made, created=created))
     files.update(published)
-    plots.update(published)
     (folder / "README.md").write_text(f"# Project\n\n{readme.BEGIN}\n{readme.END}\n")
     records = load_all(published)
     readme.publish(published, records.of_machines([records.machines()[0].key]), folder / "runs")
@@ -102,7 +100,7 @@ def test_one_sweep_after_a_clone(clone: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found == [f"{mine.folder}/{mine.id}"]
     folder = runs / mine.machine.folder
     assert citations((folder / history.NAME).read_text(encoding="utf-8")) == [mine.id]
-    assert {path.name for path in folder.iterdir()} == {"RESULTS.md", history.NAME, "plots", "records"}
+    assert {path.name for path in folder.iterdir()} == {"RESULTS.md", history.NAME, "records"}
     assert changed(clone) == []
 
 

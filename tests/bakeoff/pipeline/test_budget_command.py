@@ -26,7 +26,7 @@ MIB = 1 << 20
 @pytest.fixture(autouse=True)
 def _lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
-    monkeypatch.setattr("bakeoff.cli.pages.update_pages", lambda _folder, _component: None)
+    monkeypatch.setattr("bakeoff.cli.pages.update_pages", lambda _folder: None)
     with marked_folder(tmp_path):
         yield
 

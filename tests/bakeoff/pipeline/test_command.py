@@ -26,7 +26,7 @@ PAGES: list[Path] = []
 @pytest.fixture(autouse=True)
 def _lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
-    monkeypatch.setattr("bakeoff.cli.pages.update_pages", lambda folder, _component: PAGES.append(folder))
+    monkeypatch.setattr("bakeoff.cli.pages.update_pages", PAGES.append)
     with marked_folder(tmp_path):
         yield
 

@@ -16,7 +16,7 @@ from sessions import RANK, session_record
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.profile import reporting
 from bakeoff.profile.files import MOST_BYTES, page_path, raw_file, read_session, reports_of, write_session
-from bakeoff.profile.reporting import Reports, start_reports, write_reports
+from bakeoff.profile.reporting import make_reports, start_reports, write_reports
 from bakeoff.profile.settings import MOST_TAG_LETTERS, Settings
 from bakeoff.record.session import SessionEvent, SessionRecord
 
@@ -166,10 +166,6 @@ class TestReports:
     def file(self, tmp_path: Path) -> Path:
         return write_session(RECORD, settings(tmp_path))[0]
 
-    @pytest.fixture(autouse=True)
-    def none_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(reporting, "_running", [])
-
     def test_they_are_those_that_this_process_would_make_and_what_fails_is_one_sentence(
         self, file: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -180,8 +176,7 @@ class TestReports:
             path.unlink()
         (file.parent / "none").write_text("a file")
         made = start_reports(file, [*asked, file.parent / "none" / "file" / "page.html"])
-        assert made.wait() == made.wait() == asked
-        assert not made.is_running
+        assert made.result() == asked
         assert [path.read_bytes() for path in asked] == here
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("bakeoff: a session has no report: ")
@@ -234,12 +229,11 @@ class TestReports:
     def test_a_process_that_does_not_start_or_is_killed(
         self, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        made = Reports(file, [page_path(file)])
-        assert made._process is not None
-        made._process.kill()
-        assert made.wait() == ()
-        monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-        assert Reports(file, [page_path(file)]).wait() == ()
+        (file.parent / "python").write_text("#!/bin/sh\nkill -9 $$\n")
+        (file.parent / "python").chmod(0o700)
+        for executable in (str(file.parent / "python"), "/nonexistent/python"):
+            monkeypatch.setattr(sys, "executable", executable)
+            assert make_reports(file, [page_path(file)]) == ()
         killed, missing = capsys.readouterr().err.splitlines()
         assert "its process ended with code -9" in killed
         assert "its process did not start" in missing
@@ -248,17 +242,8 @@ class TestReports:
         self, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(reporting, "PATIENCE_S", 0.0)
-        made = Reports(file, [page_path(file)])
-        assert made.wait() == ()
+        assert make_reports(file, [page_path(file)]) == ()
         assert "its process took longer than 0 s" in capsys.readouterr().err
-
-    def test_only_so_many_run_at_once(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(reporting, "MOST_AT_ONCE", 1)
-        made = []
-        for place in range(2):
-            made.append(start_reports(file, [file.with_name(f"{place}.report.json")]))
-            assert len(reporting._running) == 1
-        assert [len(each.wait()) for each in made] == [1, 1]
 
 
 def refused(path: Path, code: ErrorCode = "bad-record") -> str:

@@ -105,7 +105,7 @@ def test_ranges_before_a_session_are_told_by_the_next_one_alone(tmp_path: Path, 
             clock.ns += 2
     with opened(profiler, "one") as first:
         clock.ns += 1
-    with first.phase("after"):  # a session that has ended
+    with first.phase("late"), profiler.stage("after"):  # a session that has ended keeps nothing more
         clock.ns += 4
     with opened(profiler, "two") as second:
         pass
@@ -113,7 +113,7 @@ def test_ranges_before_a_session_are_told_by_the_next_one_alone(tmp_path: Path, 
         (("load",), 10, 8),
         (("load", "weights"), 2, 2),
     ]
-    assert [(each.path, each.kind, each.total_ns) for each in record_of(second).before] == [(("after",), "phase", 4)]
+    assert [(each.path, each.kind, each.total_ns) for each in record_of(second).before] == [(("after",), "stage", 4)]
     assert own_times(record_of(first)) == {(): 1}
 
 

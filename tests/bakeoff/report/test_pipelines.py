@@ -27,7 +27,7 @@ from bakeoff.record.objective import OF_BUDGET, parse_objective
 from bakeoff.record.pipeline import Budget, Forecast, PipelineRecord, UnitKind
 from bakeoff.record.store import Records, StoredPipeline, load_all, save, supersede
 from bakeoff.report.document import Document, Text
-from bakeoff.report.figures import files as svg_files
+from bakeoff.report.figures import vega
 from bakeoff.report.figures.pipeline import units_figure, waterfall_figure
 from bakeoff.report.pages import files, history, mix, readme, results
 from bakeoff.report.pages import pipelines as pages
@@ -343,7 +343,7 @@ class TestMarkdown:
 class TestPictures:
     def test_segments_of_a_bar_follow_each_other_and_end_at_the_unit(self) -> None:
         drawn = present(waterfall_figure(named(stored(*run_of_two()))))
-        bars, _, ends = (layer["data"]["values"] for layer in drawn.spec["layer"])
+        bars, ends = (layer["data"]["values"] for layer in drawn.spec["layer"])
         segments = [segment for segment in bars if segment["mix"] == "eager"]
         assert all(one["to"] == pytest.approx(after["from"], abs=1e-2) for one, after in pairwise(segments))
         assert segments[-1]["to"] == pytest.approx(101.05)
@@ -355,15 +355,11 @@ class TestPictures:
         assert [point["kind"] for point in points[:3]] == ["opening", "filling", "steady"]
         assert [(point["unit"], point["compiled"]) for point in points if point["kind"] == "moved"] == [(5, "wm.step")]
 
-    def test_svg_of_each_pipeline(self) -> None:
-        found = records(*run_of_two(), pipeline_record(AOTI, "", failed(AOTI)))
-        drawn = svg_files.render(found, "owl")
-        assert drawn == svg_files.render(found)
-        assert {Path(name).name for name in drawn} == {"waterfall-owl.svg", "units-owl.svg"}
-        assert svg_files.render(found, "wm") == {}
-        waterfall_text = drawn[f"{MACHINE.folder}/plots/waterfall-owl.svg"].decode()
-        for words in ("denoise", "unattributed", "60.0 %", "oom: needs 13 GiB"):
-            assert words in waterfall_text
+    def test_a_waterfall_names_phases_and_why_a_mix_has_no_bar(self) -> None:
+        rows = named(stored(*run_of_two(), pipeline_record(AOTI, "", failed(AOTI))))
+        text = vega.drawn(present(waterfall_figure(rows))).decode()
+        for words in ("denoise", "unattributed", "101.05 ms", "oom: needs 13 GiB"):
+            assert words in text
 
 
 class TestCommands:

@@ -15,7 +15,7 @@ from bakeoff.profile.ranks.aggregate import aggregate, scaling_of
 from bakeoff.record.finding import Finding
 from bakeoff.record.ranks import RanksReport
 from bakeoff.record.session import SessionRecord
-from bakeoff.report.document import Document, Figures, Table
+from bakeoff.report.document import Document, Table
 from bakeoff.report.pages.ranks import document
 from bakeoff.report.render import html, terminal
 
@@ -74,7 +74,6 @@ def test_the_straggler_comes_first_and_nothing_is_missing(tmp_path: Path) -> Non
         "missing: rank 1",
         "unreadable: rank-00003.session.json",
         "left-out: ",
-        "energy of GPU-a: 40.0 J",
         "wait in all_reduce, ms a unit: rank 0 20.000",
     ):
         assert part in text
@@ -109,10 +108,6 @@ def test_scaling_is_there_with_runs_of_other_sizes(tmp_path: Path) -> None:
     assert (
         "2 ranks: 200.000 frames/s, 1.67 times as fast as 1, 83.3%" in terminal.render(page).partition("\nScaling\n")[2]
     )
-    (figure,) = (block.figures[0] for block in page.blocks[-1].blocks if isinstance(block, Figures))
-    assert [(each["ranks"], each["frames/s"]) for each in figure.spec["data"]["values"]] == [
-        (1, 120), (1, 120), (2, 200), (2, 240)
-    ]  # fmt: skip
 
 
 def test_hostile_texts_are_text(tmp_path: Path) -> None:

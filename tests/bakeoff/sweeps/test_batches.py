@@ -158,7 +158,7 @@ class TestSweep:
 
 @pytest.mark.timeout(600)
 def test_a_real_sweep_of_two_sizes_with_an_objective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the command line to the table, the curve, the pages and the plots."""
+    """From the command line to the table, the curve and the pages."""
     for name, folder in (("BAKEOFF_CACHE", "cache"), ("BAKEOFF_RUNS", "runs"), ("BAKEOFF_LOCKS", "locks")):
         monkeypatch.setenv(name, str(tmp_path / folder))
     arguments = [

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import re
 import stat
@@ -93,10 +94,7 @@ def is_artifact(folder: Path) -> bool:
 
 def port_bytes(port: Port) -> int:
     """Return the size in bytes of a tensor for this input or output."""
-    count = _BYTES[port.dtype]
-    for length in port.shape:
-        count *= length
-    return count
+    return _BYTES[port.dtype] * math.prod(port.shape)
 
 
 def artifact_format_of(manifest: Manifest) -> ArtifactFormat:

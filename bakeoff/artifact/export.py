@@ -352,7 +352,8 @@ def check_conditions(
         if outcome.kind in ("result", "refused"):
             rows.append(outcome.result_of(name, log))
         else:
-            rows.append(Condition(name, "crashed", f"{outcome.kind}: {outcome.reason}; see {log}"))
+            progress.say(f"{name}: {outcome.reason}; see {log}")
+            rows.append(Condition(name, "crashed", f"{outcome.kind}: {outcome.reason}"))
     conditions = Conditions(now(), requirements.facts(), idle_s, tuple(rows))
     if read_manifest(folder).digest != manifest.digest:
         raise BakeoffError(f"{folder} was changed meanwhile, so nothing was written; verify it again", "bad-artifact")
@@ -363,7 +364,7 @@ def check_conditions(
 def _run_alone(
     job: VerifyJob | ConditionJob, result: type, manifest: Manifest, seconds: float, progress: Progress
 ) -> tuple[Outcome, Path]:
-    """Run a job on an artifact in a fresh process while nothing else uses its device; return how it ended and its log."""
+    """Run a job on an artifact in a fresh process while nothing else uses its device. Return its outcome and log."""
     what = getattr(job, "condition", "")
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     log = cache / "logs" / "verify" / f"{slug(f'{Path(job.folder).name} {manifest.digest[:12]} {what}')}.log"

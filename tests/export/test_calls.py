@@ -1,5 +1,6 @@
 """Calls of an opened program and the state between them, without an export: a program made by hand."""
 
+import os
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -40,6 +41,30 @@ def test_an_input_that_does_not_fit_is_refused(wrong: Tensor) -> None:
     with pytest.raises(BakeoffError) as refused:
         less(a=wrong, b=TWO)
     assert refused.value.code == "bad-input"
+
+
+def test_a_program_does_not_run_in_a_fork_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    less = program(lambda tensors: (tensors[0] - tensors[1],))
+    less(a=ONE, b=TWO)
+    here = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: here + 1)
+    with pytest.raises(BakeoffError, match=f"was opened in process {here}") as refused:
+        less(a=ONE, b=TWO)
+    assert refused.value.code == "other-process"
+
+
+def test_a_gradient_is_refused_and_not_lost() -> None:
+    """Without gradients the same input is taken, detached: libraries that read it through numpy refuse it otherwise."""
+    given: list[Tensor] = []
+    less = program(lambda tensors: (given.extend(tensors), (tensors[0] - tensors[1],))[1])
+    one = ONE.clone().requires_grad_()
+    with pytest.raises(BakeoffError, match=r"give a\.detach\(\)") as refused:
+        less(a=one, b=TWO)
+    assert refused.value.code == "needs-gradient"
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            assert torch.equal(less(a=one, b=TWO)["difference"], ONE - TWO)
+    assert not any(tensor.requires_grad for tensor in given)
 
 
 @pytest.mark.parametrize(

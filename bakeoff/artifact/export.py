@@ -339,8 +339,8 @@ def check_conditions(
 ) -> Conditions:
     """Call the main program of an artifact under each of CONDITIONS, in processes of their own with a time limit.
 
-    The results are written into the manifest. Raises BakeoffError if the artifact cannot be opened any more, if the
-    folder was changed meanwhile, or if it cannot be written.
+    The results are written into the manifest. Raises BakeoffError if the folder was changed meanwhile, or cannot be
+    written.
     """
     threads = min(manifest.threads, host.usable_cores())
     call_s = max(verified.samples_ns, default=0) / 1e9
@@ -349,11 +349,10 @@ def check_conditions(
         job = ConditionJob(str(folder.absolute()), manifest.device, threads, allow_mismatch, name, idle_s)
         seconds = CONDITION_S + idle_s + _OPENED * verified.open_s + _CALLED * call_s
         outcome, log = _run_alone(job, Condition, manifest, seconds, progress)
-        if outcome.kind in ("result", "refused"):
-            rows.append(outcome.result_of(name, log))
-        else:
+        if outcome.kind != "result":
             progress.say(f"{name}: {outcome.reason}; see {log}")
-            rows.append(Condition(name, "crashed", f"{outcome.kind}: {outcome.reason}"))
+        ended = Condition(name, "crashed", outcome.code or f"{outcome.kind}: {outcome.reason}")
+        rows.append(outcome.value or ended)
     conditions = Conditions(now(), requirements.facts(), idle_s, tuple(rows))
     if read_manifest(folder).digest != manifest.digest:
         raise BakeoffError(f"{folder} was changed meanwhile, so nothing was written; verify it again", "bad-artifact")

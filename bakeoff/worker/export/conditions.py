@@ -8,7 +8,6 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -79,7 +78,7 @@ class Trial:
         """The first text of each kind."""
         self.ends: list[bool] = []
         """Whether each call was right."""
-        self.times_s: deque[float] = deque(maxlen=_CALLS)
+        self.times_s: list[float] = []
         self.inputs: list[Named] = []
         self.wanted: list[Named] = []
         manifest, main = artifact.manifest, artifact.manifest.main
@@ -91,11 +90,11 @@ class Trial:
             if apart(output, reference.flatten()) > self._limits[port]:
                 self.note("wrong", f"{port} differs from the sample in a plain call")
         self.calls = _SETS
-        self.repeat()
-        self.plain_s = statistics.median(self.times_s)
-        self.calls = max(_SETS, min(_CALLS, int(_CALLS_S / self.plain_s)))
-        self.ends.clear()
-        self.times_s.clear()
+        for _ in range(2):  # the second time as many as the condition will
+            self.repeat()
+            self.plain_s = statistics.median(self.times_s)
+            self.calls = max(_SETS, min(_CALLS, int(_CALLS_S / self.plain_s)))
+            self.ends, self.times_s = [], []
 
     def add(self, inputs: Named) -> None:
         """Add a set of inputs, and what a plain call returns for it."""
@@ -141,25 +140,19 @@ class Trial:
         for place in range(first, first + self.calls):
             self.attempt(place)
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Count as the time of a call that of the whole block over its calls, which several threads make."""
-        began = time.perf_counter()
-        yield
-        self.times_s = deque([(time.perf_counter() - began) / len(self.ends)])
-
     def condition(self) -> Condition:
         """Return the worst that was noted; else whether calls took longer than plain ones."""
         calls = counted(len(self.ends), "call", form=",")
         for result in _WORST_FIRST:
             if result in self.notes:
                 return Condition(self.name, result, f"{self.notes[result]}; {sum(self.ends):,} of {calls} right")
-        factor = statistics.median(self.times_s) / self.plain_s
+        factor = statistics.median(self.times_s[-_CALLS:]) / self.plain_s
         return Condition(self.name, "slower" if factor > _SLOWER else "right", calls, factor)
 
 
 def _threads_at_once(trial: Trial) -> None:
-    with trial.together(), ThreadPoolExecutor(_SETS) as pool:
+    trial.plain_s *= _SETS  # of each, where one after the other is served
+    with ThreadPoolExecutor(_SETS) as pool:
         list(pool.map(trial.repeat, range(_SETS)))
 
 
@@ -171,12 +164,13 @@ def _threads_in_turn(trial: Trial) -> None:
 
 def _executor(trial: Trial) -> None:
     async def serve() -> None:
-        run = asyncio.get_running_loop().run_in_executor
-        await asyncio.gather(*(run(None, trial.attempt, place) for place in range(trial.calls)))
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(_SETS))
+        await asyncio.gather(*(asyncio.to_thread(trial.attempt, place) for place in range(trial.calls)))
         trial.attempt()  # in the loop's own thread
 
-    with trial.together():
-        asyncio.run(serve())
+    trial.plain_s *= _SETS
+    asyncio.run(serve())
 
 
 _forked: list[Trial] = []

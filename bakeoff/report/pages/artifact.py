@@ -231,7 +231,12 @@ def _conditions(manifest: Manifest) -> Section | None:
         return None
     headings = ("condition", "result", Heading("time", numeric=True), "seen")
     rows = [
-        (one.name, Cell(one.result, tone=_TONES[one.result]), f"{one.factor:.1f}x" if one.factor else "", one.seen)
+        (
+            one.name,
+            Cell(one.result, tone=_TONES[one.result]),
+            f"{one.factor:.1f}x" if one.result == "slower" else "",
+            one.seen,
+        )
         for one in kept.rows
     ]
     about = f"{kept.checked}, idle for {kept.idle_s:g} s, on {kept.host.get('cpu', 'another host')}"

@@ -52,11 +52,12 @@ def check_condition(job: ConditionJob, report: Report) -> Condition:
     with _as_verified(artifact):
         trial = Trial(artifact, job.condition)
         report("conditions", job.condition)
+        row = None
         with trial.noting():
             if job.condition == "idle":
                 time.sleep(job.idle_s)
-            return CHECKS[job.condition](trial) or trial.condition()
-    return trial.condition()
+            row = CHECKS[job.condition](trial)
+    return row or trial.condition()
 
 
 @contextmanager

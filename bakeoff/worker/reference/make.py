@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from statistics import median
 from typing import TypeAlias
@@ -29,6 +29,14 @@ from bakeoff.worker.reference.precision import (
     in_high_precision,
     other_order,
     reference_precisions,
+)
+from bakeoff.worker.reference.regimes import (
+    counted_regimes,
+    model_outputs,
+    regime_differences,
+    regime_file,
+    regime_inputs,
+    regime_names,
 )
 from bakeoff.worker.reference.sensitivity import check_sensitivity, judges, least_difference
 from bakeoff.worker.reporter import Report
@@ -62,20 +70,26 @@ def _run(
     change: float = CHANGES[0],
     again: bool = False,
     nudged: bool = False,
+    regimes: bool = True,
 ) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
     """Yield (name, outputs) of plain eager for all inputs of `_all_inputs`; the module stays cast to `dtype`.
 
     With `search`, convolution algorithms are searched as in measured rows, so that the error is that of the eager row.
-    If `nudged`, each floating input is one rounding larger.
+    If `nudged`, each floating input is one rounding larger. Regimes that the model refuses are left out.
     """
     with flags(dtype, threads, search), plain_eager(loaded.component):
         module = loaded.cast(dtype, device)
-        for name, given in _all_inputs(loaded, change, again):
+        for name, given in chain(_all_inputs(loaded, change, again), _regimes(loaded) if regimes and not again else ()):
             inputs = cast_inputs(loaded.workload, given, dtype, device)
             for value in inputs.values():
                 if nudged and value.is_floating_point():
                     torch.nextafter(value, torch.full_like(value, math.inf), out=value)
-            outputs = module(*inputs.values())
+            try:
+                outputs = module(*inputs.values())
+            except Exception as error:  # such as of a model that computes an index from a value
+                if not name.startswith(model_outputs("")) or is_out_of_memory(error):
+                    raise
+                continue
             on_host = tuple(output.cpu() for output in outputs)
             del outputs  # before the next call, so that a GPU holds those of one
             yield name, on_host
@@ -91,6 +105,11 @@ def _all_inputs(loaded: LoadedSubject, change: float, again: bool) -> Iterator[t
     for size, sets in enumerate(() if again else loaded.sized):
         for index, inputs in enumerate(sets):
             yield sized_name(size, index), inputs
+
+
+def _regimes(loaded: LoadedSubject) -> Iterator[tuple[str, Mapping[str, Tensor]]]:
+    for name in regime_names(loaded):
+        yield model_outputs(name), regime_inputs(loaded, name)
 
 
 def make_reference(job: ReferenceJob, report: Report) -> None:
@@ -193,9 +212,12 @@ def _write_reference(
             break
     check_sensitivity(loaded, sensitivity, small_sensitivity)
     check_given(loaded, dict(zip(names, sets[0], strict=True)), returned, subject)
+    regimes = counted_regimes(loaded, outputs)
+    unused = {model_outputs(name) for name in regime_names(loaded)} - set(map(regime_file, regimes))
     folder.mkdir(parents=True, exist_ok=True)
     for inputs, tensors in outputs.items():
-        save_file(_copies(loaded, tensors), folder / f"{inputs}.safetensors")
+        if inputs not in unused:
+            save_file(_copies(loaded, tensors), folder / f"{inputs}.safetensors")
     made = About(
         folder.name,
         dtype,
@@ -206,6 +228,7 @@ def _write_reference(
         sensitivity,
         small_sensitivity,
         change,
+        regimes=regimes,
     )
     write_atomically(folder / ABOUT, msgspec.json.encode(made))
 
@@ -288,6 +311,7 @@ def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: Reference
         if isinstance(error, BakeoffError) or is_out_of_memory(error):
             raise
         return Eager({}, CallOperators(), unmeasured=f"eager fails in {dtype}: {first_line(error)}")
+    regime_outputs = {name: outputs.pop(model_outputs(name)) for name in about.regimes if model_outputs(name) in outputs}
     sized = [[sized_name(size, index) for index in range(SIZED_SETS)] for size in range(len(loaded.sized))]
     usual = [name for name in outputs if not any(name in group for group in sized)]
     references = {name: files.outputs(name) for name in outputs}

@@ -45,7 +45,7 @@ from bakeoff.backends.graphs import (
     save_weights,
     tensors_of,
 )
-from bakeoff.backends.inductor import compiler_environment, missing_compiler, tunes_by_environment
+from bakeoff.backends.inductor import changes_no_code, compiler_environment, missing_compiler, tunes_by_environment
 from bakeoff.backends.torch_export import LoadedProgram
 from bakeoff.backends.torch_internals import (
     INDUCTOR_KERNELS,
@@ -69,6 +69,8 @@ _SEPARATE_WEIGHTS_BYTES = 10**9
 class Options:
     freezing: bool = False
     max_autotune: bool = False
+    exact: bool = False
+    """As of inductor."""
 
 
 def _one_size_only(options: Options) -> str | None:
@@ -108,6 +110,8 @@ def _settings(options: Options, context: BuildContext, separate_weights: bool) -
         settings["freezing"] = True
     if options.max_autotune:
         settings["max_autotune"] = True
+    if options.exact:
+        settings["emulate_precision_casts"] = True
     if context.device == "cpu":
         # As in inductor.py: kernels have names for a profiler, so that the timed package, which is the exported one,
         # can be traced. Kernels on CUDA have names anyway.
@@ -284,6 +288,7 @@ BACKEND = Backend(
     ),
     requires=(TORCH,),
     missing=_missing,
+    unsupported_options=lambda options, device, dtype: changes_no_code(options.exact, device, dtype),
     unsupported_sizes=_one_size_only,
     checks="the package loaded from disk holds a compiled library, and its wrapper makes every call",
     uses_inductor=True,

@@ -256,7 +256,7 @@ class Parity:
 
     @property
     def problem(self) -> str:
-        """Why the row fails: its first wrong output, or else the first regime in which it must be right; "" for none."""
+        """Why the row fails: its first wrong output, or else the first regime in which it must be right."""
         wrong = (*(one.problem for one in self.outputs if not one.passed), *(one.wrong for one in self.regimes))
         return next(filter(None, wrong), "")
 

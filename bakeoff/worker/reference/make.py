@@ -70,16 +70,17 @@ def _run(
     change: float = CHANGES[0],
     again: bool = False,
     nudged: bool = False,
-    regimes: bool = True,
+    regimes: Sequence[str] = (),
 ) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
-    """Yield (name, outputs) of plain eager for all inputs of `_all_inputs`; the module stays cast to `dtype`.
+    """Yield (name, outputs) of plain eager for all inputs of `_all_inputs` and `regimes`; the module stays cast.
 
     With `search`, convolution algorithms are searched as in measured rows, so that the error is that of the eager row.
     If `nudged`, each floating input is one rounding larger. Regimes that the model refuses are left out.
     """
     with flags(dtype, threads, search), plain_eager(loaded.component):
         module = loaded.cast(dtype, device)
-        for name, given in chain(_all_inputs(loaded, change, again), _regimes(loaded) if regimes and not again else ()):
+        others = ((model_outputs(name), regime_inputs(loaded, name)) for name in regimes)
+        for name, given in chain(_all_inputs(loaded, change, again), others):
             inputs = cast_inputs(loaded.workload, given, dtype, device)
             for value in inputs.values():
                 if nudged and value.is_floating_point():
@@ -105,11 +106,6 @@ def _all_inputs(loaded: LoadedSubject, change: float, again: bool) -> Iterator[t
     for size, sets in enumerate(() if again else loaded.sized):
         for index, inputs in enumerate(sets):
             yield sized_name(size, index), inputs
-
-
-def _regimes(loaded: LoadedSubject) -> Iterator[tuple[str, Mapping[str, Tensor]]]:
-    for name in regime_names(loaded):
-        yield model_outputs(name), regime_inputs(loaded, name)
 
 
 def make_reference(job: ReferenceJob, report: Report) -> None:
@@ -189,11 +185,20 @@ def _write_reference(
     names = [spec.name for spec in loaded.workload.outputs]
     constant = {spec.name for spec in loaded.workload.outputs if spec.held}
     outputs: dict[str, tuple[Tensor, ...]] = {}
+    tried = regime_names(loaded)
     for change in CHANGES:
         dtype, found = in_high_precision(
             chosen.dtype,
             lambda dtype: dict(
-                _run(loaded, dtype, chosen.device, subject.threads, change=change, again=bool(outputs))  # noqa: B023
+                _run(
+                    loaded,
+                    dtype,
+                    chosen.device,
+                    subject.threads,
+                    change=change,  # noqa: B023
+                    again=bool(outputs),  # noqa: B023
+                    regimes=() if outputs else tried,  # noqa: B023
+                )
             ),
         )
         outputs |= found
@@ -213,7 +218,7 @@ def _write_reference(
     check_sensitivity(loaded, sensitivity, small_sensitivity)
     check_given(loaded, dict(zip(names, sets[0], strict=True)), returned, subject)
     regimes = counted_regimes(loaded, outputs)
-    unused = {model_outputs(name) for name in regime_names(loaded)} - set(map(regime_file, regimes))
+    unused = {model_outputs(name) for name in tried} - set(map(regime_file, regimes))
     folder.mkdir(parents=True, exist_ok=True)
     for inputs, tensors in outputs.items():
         if inputs not in unused:
@@ -311,11 +316,15 @@ def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: Reference
         if isinstance(error, BakeoffError) or is_out_of_memory(error):
             raise
         return Eager({}, CallOperators(), unmeasured=f"eager fails in {dtype}: {first_line(error)}")
-    regime_outputs = {name: outputs.pop(model_outputs(name)) for name in about.regimes if model_outputs(name) in outputs}
+    in_regimes = {name: outputs.pop(key) for name in about.regimes if (key := model_outputs(name)) in outputs}
     sized = [[sized_name(size, index) for index in range(SIZED_SETS)] for size in range(len(loaded.sized))]
     usual = [name for name in outputs if not any(name in group for group in sized)]
     references = {name: files.outputs(name) for name in outputs}
     noise, *size_noise = (_noise(loaded, outputs, references, dtype, group) for group in [usual, *sized])
+    regime_noise = {
+        name: _regime_noise(loaded, name, tensors, files.outputs(regime_file(name)), dtype)
+        for name, tensors in in_regimes.items()
+    }
     times = time_sizes(loaded, dtype, subject) if sized else ()
     floating = [spec.name for spec in loaded.workload.outputs if spec.floating]
     if min((noise[name] for name in floating), default=1.0) <= _SAME:
@@ -325,9 +334,16 @@ def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: Reference
             other = _noise(loaded, again, references, about.dtype, group)
             same = [name for name in floating if found[name] <= _SAME and math.isfinite(other[name])]
             found |= {name: 2 * other[name] for name in same}  # two orders may err to either side
+        for regime, found in regime_noise.items():
+            tensors = again.get(model_outputs(regime), ())
+            if tensors:
+                wanted = files.outputs(regime_file(regime))
+                other = _regime_noise(loaded, regime, tensors, wanted, about.dtype)
+                found |= {name: 2 * other[name] for name in floating if found[name] <= _SAME}
     finite = {name: error for name, error in noise.items() if math.isfinite(error)}
     kept = {name: error for name, error in finite.items() if error <= MOST_NOISE}
-    eager = Eager(kept, runs, tuple(size_noise), times, digests=digests)
+    right = {name: found for name, found in regime_noise.items() if max(found.values()) <= MOST_NOISE}
+    eager = Eager(kept, runs, tuple(size_noise), times, digests=digests, regime_noise=right)
     if finite and not kept:
         advice = "give it in fp32" if dtype == "given" else "use fp32"
         return replace(
@@ -344,14 +360,14 @@ def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: Reference
 def _run_twice(
     loaded: LoadedSubject, dtype: str, subject: Subject, about: About
 ) -> tuple[dict[str, tuple[Tensor, ...]], dict[str, tuple[str, ...]]]:
-    """Return eager's outputs in a dtype, and their digests, empty for outputs that a second run does not repeat."""
+    """Return eager's outputs in a dtype, also in regimes, and digests of the others, "" where a second run differs."""
     first, second = (
-        _run(loaded, dtype, subject.device, subject.threads, subject.device == "cuda", about.change) for _ in range(2)
+        _run(loaded, dtype, subject.device, subject.threads, subject.device == "cuda", about.change, regimes=regimes)
+        for regimes in (about.regimes, ())
     )
-    outputs = dict(first)
-    digests = {name: tuple(map(digest, tensors)) for name, tensors in outputs.items()}
+    outputs, digests = dict(first), {}
     for name, again in second:
-        known = zip(digests[name], map(digest, again), strict=True)
+        known = zip(map(digest, outputs[name]), map(digest, again), strict=True)
         digests[name] = tuple(one if one == other else "" for one, other in known)
     return outputs, digests
 
@@ -364,7 +380,8 @@ def _rounded_otherwise(loaded: LoadedSubject, subject: Subject, about: About) ->
     """
 
     def run(dtype: str) -> dict[str, tuple[Tensor, ...]]:
-        return dict(_run(loaded, dtype, about.device, subject.threads, change=about.change, nudged=True))
+        change, regimes = about.change, about.regimes
+        return dict(_run(loaded, dtype, about.device, subject.threads, change=change, nudged=True, regimes=regimes))
 
     with other_order():
         return in_high_precision(about.dtype, run)[1]
@@ -385,6 +402,12 @@ def _noise(
         )
         for position, spec in enumerate(loaded.workload.outputs)
     }
+
+
+def _regime_noise(
+    loaded: LoadedSubject, name: str, outputs: Sequence[Tensor], wanted: Mapping[str, Tensor], dtype: str
+) -> dict[str, float]:
+    return {key: one.rel_l2 for key, one in regime_differences(loaded, name, outputs, wanted, dtype).items()}
 
 
 def _operators(loaded: LoadedSubject, dtype: str, subject: Subject) -> CallOperators:

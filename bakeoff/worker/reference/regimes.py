@@ -1,9 +1,8 @@
 """Inputs of another kind than the given ones (regimes), and how the outputs for them are compared.
 
-Random weights and inputs of one distribution pass what real inputs expose: mass that a softmax clips, a table that ends,
-a scale that items of a batch share. In a regime all floating inputs change together, except those that are held, kept in
-fp32 or drawn otherwise than from a normal distribution (times, positions, masks), states, which keep their scale, and
-inputs with one or two values.
+Inputs of one distribution pass what real ones expose: mass that a softmax clips, a table that ends, a scale that items
+of a batch share. In a regime all floating inputs change together, but those that are held, kept in fp32 or not drawn
+from a normal distribution (times, positions, masks), states, which keep their scale, and inputs of one or two values.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -85,8 +84,8 @@ def scaled_inputs(loaded: LoadedSubject) -> frozenset[str]:
 
 
 def regime_names(loaded: LoadedSubject) -> tuple[str, ...]:
-    """Return the regimes to try; () if no input may be changed."""
-    if not scaled_inputs(loaded):
+    """Return the regimes to try; () if no input may be changed, or no output is of real numbers."""
+    if not scaled_inputs(loaded) or not any(spec.floating for spec in loaded.workload.outputs):
         return ()
     names = tuple(_CHANGES) if loaded.workload.set_count > 2 else tuple(_CHANGES)[:_OF_LARGE_SETS]
     return (*names, *BATCH) if _batch(loaded.workload) > 1 else names

@@ -22,9 +22,12 @@ _LARGE = 16.0
 _NEARLY = 2.0**-8
 """Distance of a nearly constant row's values from its first one, relative to their own."""
 _LOOKED_AT = 4096
+"""Values of an input in which more than two different ones are looked for."""
 _SATURATED, _AT_BOUND = 0.5, 0.999
-"""A float output is saturated if this share of its values is at least the second of its largest absolute value."""
+"""An output is saturated if more than this share of its values is at least the second of its largest absolute value,
+and is not so for the given inputs."""
 _ITEMS = 32
+"""Items of a batch that are compared, from the last one."""
 _SAME = 1e-6
 """Relative L2 up to which items of a batch count as independent of each other in the model itself."""
 
@@ -128,7 +131,10 @@ def counted_regimes(loaded: LoadedSubject, outputs: Mapping[str, tuple[Tensor, .
             differences = regime_differences(loaded, name, found, own)
             counts = all(entry.rel_l2 <= _SAME for entry in differences.values())
         else:
-            counts = not any(spec.floating and _is_saturated(one) for spec, one in zip(specs, found, strict=True))
+            counts = not any(
+                spec.floating and _is_saturated(one) and not _is_saturated(own[spec.name])
+                for spec, one in zip(specs, found, strict=True)
+            )
         if counts:
             names.append(name)
     return tuple(names)
@@ -144,7 +150,7 @@ def regime_differences(
 ) -> dict[str, Difference]:
     """Compare each floating output in a regime with its reference; `dtype` is the variant's, "" accepts any.
 
-    Those of a batch are compared item by item, at most `_ITEMS` and of `alone` the first, and the worst item counts.
+    Those of a batch are compared item by item, of `alone` the first alone, and the worst item counts.
     """
     found = {}
     for spec, output in zip(loaded.workload.outputs, outputs, strict=True):

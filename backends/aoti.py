@@ -45,7 +45,7 @@ from bakeoff.backends.graphs import (
     save_weights,
     tensors_of,
 )
-from bakeoff.backends.inductor import changes_no_code, compiler_environment, missing_compiler, tunes_by_environment
+from bakeoff.backends.inductor import compiler_environment, missing_compiler, not_exact, tunes_by_environment
 from bakeoff.backends.torch_export import LoadedProgram
 from bakeoff.backends.torch_internals import (
     INDUCTOR_KERNELS,
@@ -288,7 +288,7 @@ BACKEND = Backend(
     ),
     requires=(TORCH,),
     missing=_missing,
-    unsupported_options=lambda options, device, dtype: changes_no_code(options.exact, device, dtype),
+    unsupported_options=not_exact,
     unsupported_sizes=_one_size_only,
     checks="the package loaded from disk holds a compiled library, and its wrapper makes every call",
     uses_inductor=True,

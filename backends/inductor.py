@@ -62,13 +62,13 @@ class Options:
     """Round in half precision wherever eager does (`emulate_precision_casts`), and on CUDA multiply and add apart."""
 
 
-def changes_no_code(exact: bool, device: str, dtype: str) -> str | None:
-    """Return why inductor generates the same code with `emulate_precision_casts` as without; None if it may differ.
+def not_exact(options: Any, device: str, dtype: str) -> str | None:
+    """Return why inductor generates the same code with `options.exact` as without; None if it may differ.
 
     torch 2.13: on CUDA it also decides about fused multiply-adds and libdevice (codegen/triton.py,
     runtime/compile_tasks.py), on a CPU about casts to and from bf16 and fp16 alone (codegen/cpp.py, lowering.py).
     """
-    if exact and device == "cpu" and dtype in ("fp32", "tf32"):
+    if options.exact and device == "cpu" and dtype in ("fp32", "tf32"):
         return f"exact keeps eager's roundings to bf16 and fp16, and changes no code in {dtype} on a CPU; leave it out"
     return None
 
@@ -78,7 +78,7 @@ def _unsupported(options: Options, device: str, dtype: str) -> str | None:
         return "tuned searches configurations of Triton kernels, which a CPU does not run; leave it out on cpu"
     if options.mode == "reduce-overhead" and device == "cpu":
         return "mode=reduce-overhead needs CUDA graphs, which a CPU does not have; use mode=default"
-    return changes_no_code(options.exact, device, dtype)
+    return not_exact(options, device, dtype)
 
 
 def missing_compiler(_options: Any, device: str) -> str | None:

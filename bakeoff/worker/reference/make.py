@@ -316,15 +316,11 @@ def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: Reference
         if isinstance(error, BakeoffError) or is_out_of_memory(error):
             raise
         return Eager({}, CallOperators(), unmeasured=f"eager fails in {dtype}: {first_line(error)}")
-    in_regimes = {name: outputs.pop(key) for name in about.regimes if (key := model_outputs(name)) in outputs}
     sized = [[sized_name(size, index) for index in range(SIZED_SETS)] for size in range(len(loaded.sized))]
-    usual = [name for name in outputs if not any(name in group for group in sized)]
-    references = {name: files.outputs(name) for name in outputs}
+    usual = [name for name in digests if not any(name in group for group in sized)]
+    references = {name: files.outputs(name) for name in digests}
     noise, *size_noise = (_noise(loaded, outputs, references, dtype, group) for group in [usual, *sized])
-    regime_noise = {
-        name: _regime_noise(loaded, name, tensors, files.outputs(regime_file(name)), dtype)
-        for name, tensors in in_regimes.items()
-    }
+    regime_noise = _noise_in_regimes(loaded, outputs, files, dtype)
     times = time_sizes(loaded, dtype, subject) if sized else ()
     floating = [spec.name for spec in loaded.workload.outputs if spec.floating]
     if min((noise[name] for name in floating), default=1.0) <= _SAME:
@@ -334,12 +330,9 @@ def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: Reference
             other = _noise(loaded, again, references, about.dtype, group)
             same = [name for name in floating if found[name] <= _SAME and math.isfinite(other[name])]
             found |= {name: 2 * other[name] for name in same}  # two orders may err to either side
-        for regime, found in regime_noise.items():
-            tensors = again.get(model_outputs(regime), ())
-            if tensors:
-                wanted = files.outputs(regime_file(regime))
-                other = _regime_noise(loaded, regime, tensors, wanted, about.dtype)
-                found |= {name: 2 * other[name] for name in floating if found[name] <= _SAME}
+        for regime, other in _noise_in_regimes(loaded, again, files, about.dtype).items():
+            found = regime_noise.get(regime, {})
+            found |= {name: 2 * other[name] for name in found if found[name] <= _SAME}
     finite = {name: error for name, error in noise.items() if math.isfinite(error)}
     kept = {name: error for name, error in finite.items() if error <= MOST_NOISE}
     right = {name: found for name, found in regime_noise.items() if max(found.values()) <= MOST_NOISE}
@@ -404,10 +397,17 @@ def _noise(
     }
 
 
-def _regime_noise(
-    loaded: LoadedSubject, name: str, outputs: Sequence[Tensor], wanted: Mapping[str, Tensor], dtype: str
-) -> dict[str, float]:
-    return {key: one.rel_l2 for key, one in regime_differences(loaded, name, outputs, wanted, dtype).items()}
+def _noise_in_regimes(
+    loaded: LoadedSubject, outputs: Mapping[str, tuple[Tensor, ...]], files: ReferenceFiles, dtype: str
+) -> dict[str, dict[str, float]]:
+    """Return the error of each floating output by regime; the references of the others are not compared."""
+    found = {}
+    for name in files.about().regimes:
+        if (key := model_outputs(name)) in outputs:
+            wanted = files.outputs(regime_file(name))
+            differences = regime_differences(loaded, name, outputs[key], wanted, dtype)
+            found[name] = {output: one.rel_l2 for output, one in differences.items()}
+    return found
 
 
 def _operators(loaded: LoadedSubject, dtype: str, subject: Subject) -> CallOperators:

@@ -95,10 +95,9 @@ def regime_names(loaded: LoadedSubject) -> tuple[str, ...]:
 
 
 def _batch(workload: Workload) -> int:
-    """Return the length of axis 0 if all outputs and some input have it; else 1."""
+    """Return the length of axis 0 of all outputs; 1 if they differ."""
     lengths = {spec.shape[:1] for spec in workload.outputs}
-    shared = lengths & {spec.shape[:1] for spec in workload.inputs}
-    return next(iter(shared))[0] if len(lengths) == 1 and shared - {()} else 1
+    return max(lengths.pop(), default=1) if len(lengths) == 1 else 1
 
 
 def regime_inputs(loaded: LoadedSubject, name: str) -> dict[str, Tensor]:
@@ -127,16 +126,12 @@ def counted_regimes(loaded: LoadedSubject, outputs: Mapping[str, tuple[Tensor, .
         found = outputs.get(model_outputs(name), ())
         if not found or not all(bool(torch.isfinite(tensor).all()) for tensor in found):
             continue
+        pairs = [(one, own[spec.name]) for spec, one in zip(specs, found, strict=True) if spec.floating]
         if name in BATCH:
-            differences = regime_differences(loaded, name, found, own)
-            counts = all(entry.rel_l2 <= _SAME for entry in differences.values())
+            counts = all(one.rel_l2 <= _SAME for one in regime_differences(loaded, name, found, own).values())
         else:
-            counts = not any(
-                spec.floating and _is_saturated(one) and not _is_saturated(own[spec.name])
-                for spec, one in zip(specs, found, strict=True)
-            )
-        if counts:
-            names.append(name)
+            counts = not any(_is_saturated(one) and not _is_saturated(given) for one, given in pairs)
+        names += [name] * counts
     return tuple(names)
 
 
@@ -157,11 +152,11 @@ def regime_differences(
         wanted, expected = references[spec.name], expected_dtype(spec, dtype) if dtype else output.dtype
         if not spec.floating:
             continue
-        if name not in BATCH:
-            found[spec.name] = difference(output, wanted, expected)
-            continue
-        moved = output if name == "alone" else output.roll(-1, 0)
-        items = range(1) if name == "alone" else range(len(wanted))[-_ITEMS:]
-        each = [difference(moved[item], wanted[item], expected) for item in items]
+        pairs = [(output, wanted)]
+        if name == "alone":
+            pairs = [(output[0], wanted[0])]
+        elif name == "permuted":
+            pairs = [*zip(output.roll(-1, 0), wanted, strict=True)][-_ITEMS:]
+        each = [difference(mine, own, expected) for mine, own in pairs]
         found[spec.name] = max(each, key=lambda entry: entry.rel_l2)
     return found

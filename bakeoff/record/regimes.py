@@ -68,19 +68,10 @@ def range_text(regimes: Sequence[Regime]) -> str:
     """Return the range of a row in words: the scales up to which it is right, then where it is not; "" if unknown."""
     if not regimes:
         return ""
-    by_name = {regime.name: regime for regime in regimes}
-    bounds = []
-    for outwards in (("x0.25",), ("x4", "x16")):
-        reached = "1"
-        for name in outwards:
-            if name not in by_name or not by_name[name].holds:
-                break
-            reached = name.removeprefix("x")
-        bounds.append("1/4" if reached == "0.25" else reached)
-    low, high = bounds
-    ends = f"right {f'from {low} ' if low != '1' else ''}up to {high} times the given inputs"
-    first = next((regime for regime in regimes if regime.name in ("x4", "x16") and not regime.holds), None)
-    others = [
-        regime for regime in regimes if not regime.holds and (regime is first or regime.name not in ("x4", "x16"))
-    ]
-    return "; ".join([ends if bounds != ["1", "1"] else "right on the given inputs", *(one.text for one in others)])
+    held = {regime.name for regime in regimes if regime.holds}
+    lost = [regime for regime in regimes if regime.name not in held]
+    high = 16 if {"x4", "x16"} <= held else 4 if "x4" in held else 1
+    ends = f"right {'from 1/4 ' if 'x0.25' in held else ''}up to {high} times the given inputs"
+    if any(regime.name == "x4" for regime in lost):
+        lost = [regime for regime in lost if regime.name != "x16"]
+    return "; ".join([ends if {"x0.25", "x4"} & held else "right on the given inputs", *(one.text for one in lost)])

@@ -126,10 +126,10 @@ def counted_regimes(loaded: LoadedSubject, outputs: Mapping[str, tuple[Tensor, .
         found = outputs.get(model_outputs(name), ())
         if not found or not all(bool(torch.isfinite(tensor).all()) for tensor in found):
             continue
-        pairs = [(one, own[spec.name]) for spec, one in zip(specs, found, strict=True) if spec.floating]
         if name in BATCH:
             counts = all(one.rel_l2 <= _SAME for one in regime_differences(loaded, name, found, own).values())
         else:
+            pairs = ((one, own[spec.name]) for spec, one in zip(specs, found, strict=True) if spec.floating)
             counts = not any(_is_saturated(one) and not _is_saturated(given) for one, given in pairs)
         names += [name] * counts
     return tuple(names)

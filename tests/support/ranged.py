@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from bakeoff.models.component import Component, Preset, TensorSpec, Workload
 
 WIDTH, WIDE, ROWS = 32, 512, 8
-WORKLOADS = ("attend", "norm", "gate", "linear")
+WORKLOADS = ("attend", "norm", "gate", "linear", "bounded")
 
 
 @dataclass(frozen=True, slots=True)

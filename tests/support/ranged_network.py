@@ -29,7 +29,8 @@ class Ranged(nn.Module):
             x = self.norm(x)
         elif self.workload == "gate":
             x = self.gate(x)
-        return (self.product(self.rounded(x), self.first),)
+        product = self.product(self.rounded(x), self.first)
+        return (product.clamp(-4.0, 4.0) if self.workload == "bounded" else product,)
 
 
 def build(_config: Config, workload: str, _batch: int = 1) -> nn.Module:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import canaries
@@ -22,11 +23,16 @@ from bakeoff.record.schema import Measurement, Parity
 from bakeoff.selftest.faulty import canary
 from bakeoff.worker.checks import regimes as checks
 from bakeoff.worker.measure import measure
+from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.make import make_reference
 from bakeoff.worker.reference.regimes import regime_inputs, regime_names, scaled_inputs
 from bakeoff.worker.subject import load_subject
 
 Measure = Callable[..., Measurement]
+
+
+def silent(_phase: str, _detail: str = "", /) -> None:
+    pass
 
 
 def subject(component: str, preset: str, workload: str, batch: int = 1) -> Subject:
@@ -39,12 +45,12 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measure:
 
     def run(of: Subject, dtype: Dtype, *steps: tuple[str, dict[str, Any]], kind: Quantisation = "") -> Measurement:
         cache = tmp_path_factory.getbasetemp() / f"{of.component}.{of.workload}.{of.batch}".replace(":", ".")
-        make_reference(ReferenceJob(of, (dtype,), str(cache)), lambda _phase, _detail="": None)
+        make_reference(ReferenceJob(of, (dtype,), str(cache)), silent)
         hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in cache.iterdir()}
         named = tuple(BackendStep(name, options) for name, options in steps)
         folder = str(tmp_path_factory.mktemp("cache"))
         job = MeasureJob(of, "mine", named, dtype, FAST, str(cache), folder, kind, hashes)
-        return measure(job, lambda _phase, _detail="": None).measurement
+        return measure(job, silent).measurement
 
     return run
 
@@ -162,6 +168,18 @@ def test_an_honest_row_is_not_accused(model: Subject, measured: Measure) -> None
 def test_times_masks_and_states_are_not_scaled() -> None:
     assert scaled_inputs(load_subject(subject("toy", "tiny", "world"))) == {"x", "cache_k", "cache_v"}
     assert scaled_inputs(load_subject(subject("toy", "tiny", "stream"))) == {"z"}, "its cache is the stream's state"
+
+
+def test_a_regime_counts_where_the_answer_says_something_and_eager_is_right(tmp_path: Path) -> None:
+    def counted(name: str, dtype: Dtype) -> tuple[set[str], set[str]]:
+        """The regimes in which the model says something, and those in which eager is right."""
+        make_reference(ReferenceJob(subject("ranged:SPEC", "tiny", name), (dtype,), str(tmp_path / name)), silent)
+        files = ReferenceFiles(tmp_path / name, None)
+        return {*files.about().regimes}, {*files.eager(dtype).regime_noise}
+
+    sharp = {"x0.25", "x4", "x16", "outlier", "constant", "sharper", "flatter"}
+    assert counted("bounded", "fp32") == (sharp - {"x16"},) * 2, "at 16 times its outputs are all at the bound"
+    assert counted("norm", "bf16") == (sharp, sharp - {"constant"}), "bf16 does not hold what is left of a row"
 
 
 def test_regimes_change_what_they_say() -> None:

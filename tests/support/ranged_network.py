@@ -89,12 +89,6 @@ def _static_range(x: Tensor) -> Tensor:
     return _quantised(x, torch.tensor(4.0))
 
 
-def _pad_not_written(x: Tensor, layer: nn.Linear) -> Tensor:
-    padded = torch.empty(*x.shape[:-1], 5 * WIDTH)
-    padded[..., :WIDTH] = x
-    return padded @ F.pad(layer.weight, (0, 4 * WIDTH)).T
-
-
 def _last_item_in_less(x: Tensor, layer: nn.Linear) -> Tensor:
     products: Tensor = layer(x)
     products[-1] *= 1 + 2.5e-4
@@ -112,7 +106,6 @@ PLANTED = {
     "scale of the batch": ("rounded", _scale_of_the_batch),
     "fixed point": ("rounded", _fixed_point),
     "static range": ("rounded", _static_range),
-    "pad not written": ("product", _pad_not_written),
     "last item in less": ("product", _last_item_in_less),
 }
 """The attribute that each fault replaces, and its kernel."""

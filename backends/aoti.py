@@ -46,7 +46,7 @@ from bakeoff.backends.graphs import (
     save_weights,
     tensors_of,
 )
-from bakeoff.backends.inductor import compiler_environment, missing_compiler, tunes_by_environment
+from bakeoff.backends.inductor import compiler_environment, missing_compiler, not_exact, tunes_by_environment
 from bakeoff.backends.torch_export import LoadedProgram
 from bakeoff.backends.torch_internals import (
     INDUCTOR_KERNELS,
@@ -72,10 +72,12 @@ class Options:
     max_autotune: bool = False
     graph: bool = False
     """Capture each call as one CUDA graph that reads its inputs in place (capture.py); no card has run this."""
+    exact: bool = False
+    """As of inductor."""
 
 
-def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
-    return unsupported_graph(options.graph, device)
+def _unsupported(options: Options, device: str, dtype: str) -> str | None:
+    return not_exact(options, device, dtype) or unsupported_graph(options.graph, device)
 
 
 def _one_size_only(options: Options) -> str | None:
@@ -119,6 +121,8 @@ def _settings(options: Options, context: BuildContext, separate_weights: bool) -
         settings["freezing"] = True
     if options.max_autotune:
         settings["max_autotune"] = True
+    if options.exact:
+        settings["emulate_precision_casts"] = True
     if context.device == "cpu":
         # As in inductor.py: kernels have names for a profiler, so that the timed package, which is the exported one,
         # can be traced. Kernels on CUDA have names anyway.

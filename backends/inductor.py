@@ -65,16 +65,29 @@ class Options:
     nested_compile_region, torch 2.13), for shorter builds. Nothing is fused across the ends of a block."""
     graph: bool = False
     """Capture each call as one CUDA graph that reads its inputs in place (capture.py); no card has run this."""
+    exact: bool = False
+    """Round in half precision wherever eager does (`emulate_precision_casts`), and on CUDA multiply and add apart."""
 
 
-def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
+def not_exact(options: Any, device: str, dtype: str) -> str | None:
+    """Return why inductor generates the same code with `options.exact` as without; None if it may differ.
+
+    torch 2.13: on CUDA it also decides about fused multiply-adds and libdevice (codegen/triton.py,
+    runtime/compile_tasks.py), on a CPU about casts to and from bf16 and fp16 alone (codegen/cpp.py, lowering.py).
+    """
+    if options.exact and device == "cpu" and dtype in ("fp32", "tf32"):
+        return f"exact keeps eager's roundings to bf16 and fp16, and changes no code in {dtype} on a CPU; leave it out"
+    return None
+
+
+def _unsupported(options: Options, device: str, dtype: str) -> str | None:
     if options.tuned and device == "cpu":
         return "tuned searches configurations of Triton kernels, which a CPU does not run; leave it out on cpu"
     if options.mode == "reduce-overhead" and device == "cpu":
         return "mode=reduce-overhead needs CUDA graphs, which a CPU does not have; use mode=default"
     if options.graph and options.mode in ("reduce-overhead", "max-autotune"):
         return f"mode={options.mode} captures by itself; with graph use mode=default or max-autotune-no-cudagraphs"
-    return unsupported_graph(options.graph, device)
+    return not_exact(options, device, dtype) or unsupported_graph(options.graph, device)
 
 
 def missing_compiler(_options: Any, device: str) -> str | None:
@@ -147,6 +160,8 @@ def _settings(options: Options, context: BuildContext) -> dict[str, Any]:
     settings = inductor_mode(options.mode)
     if options.tuned:
         settings |= TUNED
+    if options.exact:
+        settings["emulate_precision_casts"] = True
     if settings.get("triton.cudagraphs"):
         settings["graph_partition"] = True  # torch's default; the proof reads from the functions what is captured
     if context.device == "cpu":

@@ -93,6 +93,8 @@ class MeasuredFigures:
     calls_per_s: float
     rel_l2: dict[str, float | None]
     """Relative L2 of each output against the reference, over all sets of inputs."""
+    range: str | msgspec.UnsetType = msgspec.UNSET
+    """Inputs of other kinds on which the variant was right, and on which not, in words; absent if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -311,6 +311,7 @@ def _figures(stored: Stored) -> MeasuredFigures:
         p99_ms=p99,
         calls_per_s=1000 / record.latency.median_ms,
         rel_l2={output.name: output.rel_l2 for output in parity.outputs},
+        range=parity.range_text or msgspec.UNSET,
     )
 
 

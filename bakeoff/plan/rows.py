@@ -248,7 +248,7 @@ def short_of_memory(needed: Need, device: str) -> Precheck | None:
     return None
 
 
-_VERSION = 8
+_VERSION = 9
 """Version of the reference files' format; files of another version are made again."""
 
 

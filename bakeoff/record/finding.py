@@ -24,6 +24,7 @@ FindingCode = Literal[
     "helpers",  # processes that the backend started did part of the work
     "log",  # output that was not kept, because the log is bounded
     "memoised",  # results are stored from call to call instead of computed
+    "narrow",  # on inputs of another kind the row is further off than eager in its dtype
     "no-measure",  # eager fails or is far off in this dtype, so that limits do not follow from its own error
     "no-baseline",  # a final without eager fp32 beside the two, so that no speed-up over it is known
     "no-profile",  # a traced pass was asked for and failed

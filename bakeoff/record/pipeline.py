@@ -294,6 +294,9 @@ class Curve:
     """Relative L2 against the reference; None where a value is not finite or has another shape."""
     decibels: tuple[float | None, ...]
     """PSNR of pictures, else the ratio of signal to error; None where there is no error, or `errors` has None."""
+    changes: tuple[float | None, ...] = ()
+    """Relative L2 of an output's change from the unit before against the reference's change, from the second unit on:
+    flicker, which errors of single units do not show. None where either does not change; () in older records."""
 
 
 @dataclass(frozen=True, slots=True)

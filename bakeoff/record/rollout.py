@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from math import exp, inf, log
+from statistics import median
 
 from bakeoff.models.words import counted
 from bakeoff.record.pipeline import Curve, PipelineMeasurement, Rollout
@@ -45,6 +46,17 @@ def growth(curve: Curve) -> tuple[float, tuple[float, float]] | None:
     fit = linregress(*zip(*points, strict=True))
     half = _QUANTILE * fit.stderr
     return exp(fit.slope), (exp(fit.slope - half), exp(fit.slope + half))
+
+
+def flicker(rollout: Rollout, output: str) -> tuple[float, float | None] | None:
+    """Return the median error of an output's changes from unit to unit, and its ratio to the largest of an equivalent.
+
+    None if nothing changes; the ratio is None if no equivalent is off.
+    """
+    mix, others = of_output(rollout, output)
+    own, *ends = (median(found) if (found := [*filter(None, one.changes)]) else 0.0 for one in (mix, *others))
+    most = max(ends, default=0.0)
+    return (own, own / most if most else None) if own else None
 
 
 def standing(rollout: Rollout, output: str) -> str:

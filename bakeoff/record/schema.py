@@ -23,6 +23,7 @@ from bakeoff.record.finding import Finding
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.policy import Policy
+from bakeoff.record.regimes import Regime, range_text
 from bakeoff.record.statistics import Mode, Summary, modes, summarise_ns
 from bakeoff.variant import Variant
 
@@ -248,10 +249,25 @@ class Parity:
     own_change: float | None = None
     """Factor by which every second changed value of input set 0 was scaled, drawn anew for each sweep; None where the
     changed values are those of every run."""
+    regimes: tuple[Regime, ...] = ()
+    """Comparisons on inputs of another kind; () in records that lack them, and where no input may be scaled."""
+    repeats: bool | None = None
+    """Whether two equal calls, the second after freed memory was overwritten, gave equal bits; None in records that
+    lack it."""
 
     @property
     def passed(self) -> bool:
-        return all(output.passed for output in self.outputs)
+        return all(output.passed for output in self.outputs) and not any(regime.wrong for regime in self.regimes)
+
+    @property
+    def problem(self) -> str:
+        """Why the row fails: its first wrong output, or else the first regime in which it must be right."""
+        wrong = (*(one.problem for one in self.outputs if not one.passed), *(one.wrong for one in self.regimes))
+        return next(filter(None, wrong), "")
+
+    @property
+    def range_text(self) -> str:
+        return range_text(self.regimes)
 
     @property
     def sqnr_db(self) -> float | None:

@@ -19,6 +19,7 @@ from bakeoff.machine.build_cache import was_built_beside
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob, MeasureResult, TraceJob
 from bakeoff.record.finding import Finding, new_finding
+from bakeoff.record.regimes import Regime
 from bakeoff.record.schema import MEASURED, InputCopy, Measurement, Memory, Overhead, Parity, ProofRecord, Samples
 from bakeoff.worker.build import build_engine
 from bakeoff.worker.checked_variant import (
@@ -43,6 +44,7 @@ from bakeoff.worker.checks.fresh_inputs import (
 )
 from bakeoff.worker.checks.growth import LEAST_REPEATED, LONGEST_REPEAT_S, confirmed_drift, confirmed_leak
 from bakeoff.worker.checks.memory import tensors_bytes
+from bakeoff.worker.checks.regimes import call_in_regimes, call_on_overwritten_memory
 from bakeoff.worker.checks.window import WindowChecker
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_often
 from bakeoff.worker.clocks.in_loop import time_in_loop
@@ -102,8 +104,11 @@ class _AfterTiming:
     ran: CallOperators
     fresh: FreshInputsResult
     differences: list[list[Difference]]
-    """Differences of the outputs for fresh inputs from their references."""
+    """Differences of the outputs for fresh inputs, and after freed memory was overwritten, from their references."""
     input_copy: InputCopy | None
+    regimes: tuple[Regime, ...]
+    repeats: bool
+    """Whether two equal calls gave equal bits."""
 
 
 def measure(job: MeasureJob, report: Report, turn: Turn = at_once) -> MeasureResult:
@@ -170,6 +175,7 @@ def _checked(
     with checking("the proof after the last call"):
         proof = final_proof(checked, after.ran)
     parity = checked.reference.parity([*checked.differences, *timed.differences, *after.differences])
+    parity = replace(parity, regimes=after.regimes, repeats=after.repeats)
     alarms = [
         *timing_alarms(timed.timing, timed.slowdown, after.leaked_bytes, proof.recompiles, job),
         *stored_alarms(timed.checks.problem),
@@ -325,13 +331,17 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, context
     with checking("the count of operators"):
         ran = call_stage(lambda: dispatched(calls[0]))
     config = TimingConfig(device, job.policy, checked.watch.check, inputs=checked.inputs)
+    first = timed.changeable[0]
+    with checking("calls on inputs of other kinds"):
+        overwritten, repeats = call_stage(lambda: call_on_overwritten_memory(first, checked.reference, device))
+        regimes = call_in_regimes(checked.loaded, first, checked.reference, job.dtype, device)
     with checking("calls with fresh inputs"):
         values = changed_values(checked.loaded, checked.reference.changes[:1], job.dtype, device)
         changeable = [replace(entry, changed=value) for entry, value in zip(timed.changeable, values, strict=False)]
         held = held_inputs(checked.loaded.workload)
         often, seed = timing.calls // len(calls), timed.checks.record.seed
         fresh = call_stage(lambda: call_with_fresh_inputs(engine, checked.sets, config, seed, changeable, held, often))
-        differences = [checked.reference.differences(1, fresh.outputs, "in the memory of inputs 0")]
+        differences = [overwritten, checked.reference.differences(1, fresh.outputs, "in the memory of inputs 0")]
         if fresh.hot_outputs is not None:
             text = "after many calls on one binding"
             differences.append(checked.reference.changed_differences(0, fresh.hot_outputs, text))
@@ -339,7 +349,7 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, context
     with checking("the copy of inputs"):
         buffers = timed.changeable[0].tensors if timed.changeable else checked.sets[0]
         copies = call_stage(lambda: measure_input_copy(engine, buffers, checked.sets[1], config))
-    return _AfterTiming(metered, leaked, changed, ran, fresh, differences, copies)
+    return _AfterTiming(metered, leaked, changed, ran, fresh, differences, copies, regimes, repeats)
 
 
 def _call_all(calls: Sequence[Call]) -> None:
@@ -369,6 +379,8 @@ def _remarks(job: MeasureJob, timed: _TimedRow, parity: Parity, unmeasured: str)
     if unmeasured:
         text = f"eager is no measure of every output in this dtype, so wider limits hold there: {unmeasured}"
         remarks.append(new_finding("no-measure", text))
+    if any(regime.narrow for regime in parity.regimes):
+        remarks.append(new_finding("narrow", parity.range_text))
     if timed.flushed:
         text = "caches were flushed before each timed call, because weights would stay in them from call to call"
         remarks.append(new_finding("cold", text))

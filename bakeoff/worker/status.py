@@ -25,7 +25,7 @@ def decide_status(fallback: str, parity: Parity, problem: str | None, alarms: Se
     if fallback:
         return "fell_back", fallback_reason(fallback)
     if not parity.passed:
-        return "parity_failed", next(output.problem for output in parity.outputs if not output.passed)
+        return "parity_failed", parity.problem
     if problem is not None:
         return "parity_failed", problem
     if alarms:

@@ -35,8 +35,8 @@ class Model:
     """Buffers that a call writes into, such as a cache: each becomes an input and an output, which the next call gets.
     """
     hold: tuple[str, ...] = ()
-    """Inputs that keep their given values in all drawn sets, such as positions or offsets. Values of other inputs are
-    drawn anew from the given ones."""
+    """Inputs that keep their given values in all drawn sets and regimes, such as positions or offsets. Values of other
+    inputs are drawn anew from the given ones."""
     place: str = ""
     """Path of the module in your pipeline, such as `unet`, or of its method, such as `vae.decode`: `bakeoff.apply` puts
     an exported variant there."""

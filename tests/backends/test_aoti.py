@@ -159,6 +159,12 @@ def test_a_traced_build_has_the_settings_of_the_timed_one(options: aoti.Options,
     assert device in BACKEND.same_when_traced
 
 
+def test_exact_is_a_setting_of_the_package() -> None:
+    context: Any = SimpleNamespace(device="cpu", trace=False)
+    settings = [aoti._settings(aoti.Options(exact=exact), context, separate_weights=False) for exact in (True, False)]
+    assert [one.get("emulate_precision_casts", False) for one in settings] == [True, False]
+
+
 def test_the_package_that_is_timed_names_its_kernels_and_holds_no_paths(toy: Toy, folder: Path) -> None:
     for path in (folder / "cache").glob("*.pt2"):
         with zipfile.ZipFile(path) as package:

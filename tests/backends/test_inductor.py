@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy
 
-from bakeoff.backends.backend import BuildContext, Unsupported, make_alone
+from bakeoff.backends import resolve_backend
+from bakeoff.backends.backend import Backend, BuildContext, Unsupported, make_alone
 from bakeoff.backends.inductor import BACKEND, Options, _Compiler, _settings
 from bakeoff.backends.torch_internals import CompileActivity
+from bakeoff.models.options import options_of
 
 pytestmark = [
     LIBRARY_WARNINGS,
@@ -83,6 +85,23 @@ def test_cuda_graphs_that_capture_nothing_are_falling_back(
     proof = compiler.prove()
     assert proof.facts["cuda_graphs"] == int(in_functions)
     assert ("without CUDA graphs" in proof.fell_back) is not captured
+
+
+def test_exact_rounds_where_eager_does_and_plain_code_does_not(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+        exact, plain = (build_toy(f"world/{name}/bf16", tmp_path) for name in ("inductor[exact]", "inductor"))
+        assert exact.error() == 0.0
+        assert plain.error() > 1e-4
+
+
+@pytest.mark.parametrize("backend", [BACKEND, resolve_backend("aoti")])
+def test_exact_is_refused_where_it_changes_no_code(backend: Backend) -> None:
+    options = options_of(backend, {"exact": True})
+    assert "exact keeps eager's roundings" in (backend.unsupported(options, "cpu", "fp32") or "")
+    for device, dtype in (("cpu", "bf16"), ("cpu", "fp16"), ("cuda", "fp32"), ("cuda", "bf16")):
+        assert backend.unsupported(options, device, dtype) is None
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -48,7 +48,7 @@ def inspected(manifest: Manifest, unmet: Sequence[str]) -> Document:
         figures = (
             f"{measured.median_ms:.2f} ms ({measured.p1_ms:.2f} to {measured.p99_ms:.2f} ms, 1st to 99th percentile), "
             f"{measured.calls_per_s:.1f} calls/s with {counted(measured.threads, 'thread')} on {measured.host} "
-            f"({measured.record})"
+            f"({measured.record}){f'; {measured.range}' if measured.range else ''}"
         )
     facts = {
         "variant": _named(manifest),

@@ -223,12 +223,13 @@ def longest_kernels(record: Record, count: int) -> tuple[tuple[KernelTime, str],
 
 
 def _parity(record: Record) -> Section | None:
-    """Return a section on parity: the reference, then the outputs, the largest errors first."""
+    """Return a section on parity: range and reference, outputs, the largest errors first, and regimes."""
     parity = record.measurement.parity
     if parity is None:
         return None
     worst = sorted(parity.outputs, key=lambda output: -output.of_limit)
-    return section("Parity", [listed(labelled(parity, {"outputs"})), _by_field(worst)])
+    facts = [*stated({"range": parity.range_text}), *labelled(parity, {"outputs", "regimes"})]
+    return section("Parity", [listed(facts), _by_field(worst), _by_field(parity.regimes)])
 
 
 def _size_figures(record: Record) -> Mapping[str, Callable[[Any], str]]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from bakeoff.models.words import counted
 from bakeoff.record.pipeline import Curve, PipelineRecord, Rollout
-from bakeoff.record.rollout import MIX, growth, horizon, nearest, of_output, rollout_text, standing
+from bakeoff.record.rollout import MIX, flicker, growth, horizon, nearest, of_output, rollout_text, standing
 from bakeoff.record.schema import OutputParity
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document
@@ -28,6 +28,8 @@ _HEADINGS: Final = (
     Heading("against eager", "against equivalents: other threads, plain attention, starts that differ by a rounding"),
     Heading("last dB", "PSNR of pictures, else signal to error, of the last unit that ran free", True, 3),
     Heading("growth a unit [95 %]", "factor of that error, by least squares of its logarithm", True, 2),
+    Heading("change off", "relative L2 of the change from unit to unit, running free (median), and against the most of "
+            "the equivalents: what flickers, and errors of single units do not show", True, 1),
 )  # fmt: skip
 _UNTRAINED: Final = (
     "The weights are random: the curves show that the loop is computed alike, and say nothing about the picture."
@@ -109,13 +111,15 @@ def _checked(name: str, unit: int, output: OutputParity) -> list[Cell | str]:
 def _free(record: PipelineRecord, curve: Curve | None) -> list[Cell | str]:
     rollout = record.measurement.rollout
     if rollout is None or curve is None:
-        return [""] * 4
+        return [""] * 5
+    off = flicker(rollout, curve.output)
     unit, slope, last = horizon(curve, rollout.horizon_db), growth(curve), curve.decibels[-1]
     return [
         "never" if unit is None else f"{record.unit} {unit}",
         standing(rollout, curve.output),
         "" if last is None else f"{last:.1f}",
         "" if slope is None else f"{slope[0]:.3f} [{slope[1][0]:.3f}, {slope[1][1]:.3f}]",
+        "" if off is None else f"{off[0]:.2e}" + (f" ({off[1]:.1f}x)" if off[1] is not None else ""),
     ]
 
 
@@ -147,6 +151,7 @@ def _free_as_data(rollout: Rollout | None) -> dict[str, Any]:
             "horizons_of_eager": [horizon(one, rollout.horizon_db) for one in of_output(rollout, curve.output)[1]],
             "standing": standing(rollout, curve.output),
             "growth": growth(curve),
+            "change": flicker(rollout, curve.output),
         }
         for curve in mixes
     }

@@ -81,6 +81,8 @@ def free_curves(
     `state_before` and `begin` are those of `first_units`. Raises whatever a program raises.
     """
     found: dict[str, list[Difference]] = {}
+    changes: dict[str, list[float | None]] = {}
+    before: dict[str, tuple[Tensor, Tensor]] = {}
     for unit, values in first_units(runner, files.about().units, state_before, begin):
         if unit == OPENING:
             continue
@@ -89,12 +91,20 @@ def free_curves(
         state = [entry for name, entry in entries.items() if name.startswith(STATE)]
         for name in loop.outputs:
             found.setdefault(name, []).append(entries.get(name) or not_comparable("missing"))
+            if name in reference and name in values and values[name].is_floating_point():
+                pair = values[name].double(), reference[name].to(values[name].device).double()
+                if name in before and all(a.shape == b.shape for a, b in zip(pair, before[name], strict=True)):
+                    change, wanted = (a - b for a, b in zip(pair, before[name], strict=True))
+                    error = compared(change, wanted).rel_l2
+                    changes.setdefault(name, []).append(error if math.isfinite(error) else None)
+                before[name] = pair
         if state:
             found.setdefault("state", []).append(max(state, key=lambda entry: entry.rel_l2))
-    return tuple(_curve(run, TensorSpec(name, (), signal=loop.signals.get(name, "")), found[name]) for name in found)
+    specs = [TensorSpec(name, (), signal=loop.signals.get(name, "")) for name in found]
+    return tuple(_curve(run, spec, found[spec.name], changes.get(spec.name, ())) for spec in specs)
 
 
-def _curve(run: str, spec: TensorSpec, differences: Sequence[Difference]) -> Curve:
+def _curve(run: str, spec: TensorSpec, differences: Sequence[Difference], changes: Sequence[float | None]) -> Curve:
     judged = [worst(spec, [entry], math.inf) for entry in differences]
     decibels = (one.sqnr_db if one.signal_db is None else one.signal_db for one in judged)
-    return Curve(run, spec.name, tuple(one.rel_l2 for one in judged), tuple(decibels))
+    return Curve(run, spec.name, tuple(one.rel_l2 for one in judged), tuple(decibels), tuple(changes))

@@ -38,6 +38,8 @@ class About:
     """Factor by which the changed values were scaled."""
     own_change: float | None = None
     """Factor drawn for the sweep, by which the changed values of set 0 were scaled instead; None for none."""
+    regimes: tuple[str, ...] = ()
+    """Regimes in which the model's answer is finite and not saturated."""
 
     @property
     def changes(self) -> tuple[float, ...]:
@@ -63,6 +65,8 @@ class Eager:
     far off; "" if it gives a limit for all."""
     digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Digest of each output, by `set_name`; empty for an output that differs between two runs of eager."""
+    regime_noise: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Relative L2 error of each floating output by regime; a regime in which one is above `MOST_NOISE` is left out."""
     not_survived: str = ""
     """Reason why the model computes another function in this dtype, and the remedy; "" if it does not."""
 

@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from statistics import median
 from typing import TypeAlias
@@ -29,6 +29,14 @@ from bakeoff.worker.reference.precision import (
     in_high_precision,
     other_order,
     reference_precisions,
+)
+from bakeoff.worker.reference.regimes import (
+    counted_regimes,
+    model_outputs,
+    regime_differences,
+    regime_file,
+    regime_inputs,
+    regime_names,
 )
 from bakeoff.worker.reference.sensitivity import check_sensitivity, judges, least_difference
 from bakeoff.worker.reporter import Report
@@ -62,20 +70,27 @@ def _run(
     change: float = CHANGES[0],
     again: bool = False,
     nudged: bool = False,
+    regimes: Sequence[str] = (),
 ) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
-    """Yield (name, outputs) of plain eager for all inputs of `_all_inputs`; the module stays cast to `dtype`.
+    """Yield (name, outputs) of plain eager for all inputs of `_all_inputs` and `regimes`; the module stays cast.
 
     With `search`, convolution algorithms are searched as in measured rows, so that the error is that of the eager row.
-    If `nudged`, each floating input is one rounding larger.
+    If `nudged`, each floating input is one rounding larger. Regimes that the model refuses are left out.
     """
     with flags(dtype, threads, search), plain_eager(loaded.component):
         module = loaded.cast(dtype, device)
-        for name, given in _all_inputs(loaded, change, again):
+        others = ((model_outputs(name), regime_inputs(loaded, name)) for name in regimes)
+        for name, given in chain(_all_inputs(loaded, change, again), others):
             inputs = cast_inputs(loaded.workload, given, dtype, device)
             for value in inputs.values():
                 if nudged and value.is_floating_point():
                     torch.nextafter(value, torch.full_like(value, math.inf), out=value)
-            outputs = module(*inputs.values())
+            try:
+                outputs = module(*inputs.values())
+            except Exception as error:  # such as of a model that computes an index from a value
+                if not name.startswith(model_outputs("")) or is_out_of_memory(error):
+                    raise
+                continue
             on_host = tuple(output.cpu() for output in outputs)
             del outputs  # before the next call, so that a GPU holds those of one
             yield name, on_host
@@ -170,11 +185,20 @@ def _write_reference(
     names = [spec.name for spec in loaded.workload.outputs]
     constant = {spec.name for spec in loaded.workload.outputs if spec.held}
     outputs: dict[str, tuple[Tensor, ...]] = {}
+    tried = regime_names(loaded)
     for change in CHANGES:
         dtype, found = in_high_precision(
             chosen.dtype,
             lambda dtype: dict(
-                _run(loaded, dtype, chosen.device, subject.threads, change=change, again=bool(outputs))  # noqa: B023
+                _run(
+                    loaded,
+                    dtype,
+                    chosen.device,
+                    subject.threads,
+                    change=change,  # noqa: B023
+                    again=bool(outputs),  # noqa: B023
+                    regimes=() if outputs else tried,  # noqa: B023
+                )
             ),
         )
         outputs |= found
@@ -193,9 +217,12 @@ def _write_reference(
             break
     check_sensitivity(loaded, sensitivity, small_sensitivity)
     check_given(loaded, dict(zip(names, sets[0], strict=True)), returned, subject)
+    regimes = counted_regimes(loaded, outputs)
+    unused = {model_outputs(name) for name in tried} - set(map(regime_file, regimes))
     folder.mkdir(parents=True, exist_ok=True)
     for inputs, tensors in outputs.items():
-        save_file(_copies(loaded, tensors), folder / f"{inputs}.safetensors")
+        if inputs not in unused:
+            save_file(_copies(loaded, tensors), folder / f"{inputs}.safetensors")
     made = About(
         folder.name,
         dtype,
@@ -206,6 +233,7 @@ def _write_reference(
         sensitivity,
         small_sensitivity,
         change,
+        regimes=regimes,
     )
     write_atomically(folder / ABOUT, msgspec.json.encode(made))
 
@@ -289,9 +317,10 @@ def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: Reference
             raise
         return Eager({}, CallOperators(), unmeasured=f"eager fails in {dtype}: {first_line(error)}")
     sized = [[sized_name(size, index) for index in range(SIZED_SETS)] for size in range(len(loaded.sized))]
-    usual = [name for name in outputs if not any(name in group for group in sized)]
-    references = {name: files.outputs(name) for name in outputs}
+    usual = [name for name in digests if not any(name in group for group in sized)]
+    references = {name: files.outputs(name) for name in digests}
     noise, *size_noise = (_noise(loaded, outputs, references, dtype, group) for group in [usual, *sized])
+    regime_noise = _noise_in_regimes(loaded, outputs, files, dtype)
     times = time_sizes(loaded, dtype, subject) if sized else ()
     floating = [spec.name for spec in loaded.workload.outputs if spec.floating]
     if min((noise[name] for name in floating), default=1.0) <= _SAME:
@@ -301,9 +330,13 @@ def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: Reference
             other = _noise(loaded, again, references, about.dtype, group)
             same = [name for name in floating if found[name] <= _SAME and math.isfinite(other[name])]
             found |= {name: 2 * other[name] for name in same}  # two orders may err to either side
+        for regime, other in _noise_in_regimes(loaded, again, files, about.dtype).items():
+            found = regime_noise.get(regime, {})
+            found |= {name: 2 * other[name] for name in found if found[name] <= _SAME}
     finite = {name: error for name, error in noise.items() if math.isfinite(error)}
     kept = {name: error for name, error in finite.items() if error <= MOST_NOISE}
-    eager = Eager(kept, runs, tuple(size_noise), times, digests=digests)
+    right = {name: found for name, found in regime_noise.items() if max(found.values()) <= MOST_NOISE}
+    eager = Eager(kept, runs, tuple(size_noise), times, digests=digests, regime_noise=right)
     if finite and not kept:
         advice = "give it in fp32" if dtype == "given" else "use fp32"
         return replace(
@@ -320,14 +353,14 @@ def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: Reference
 def _run_twice(
     loaded: LoadedSubject, dtype: str, subject: Subject, about: About
 ) -> tuple[dict[str, tuple[Tensor, ...]], dict[str, tuple[str, ...]]]:
-    """Return eager's outputs in a dtype, and their digests, empty for outputs that a second run does not repeat."""
+    """Return eager's outputs in a dtype, also in regimes, and digests of the others, "" where a second run differs."""
     first, second = (
-        _run(loaded, dtype, subject.device, subject.threads, subject.device == "cuda", about.change) for _ in range(2)
+        _run(loaded, dtype, subject.device, subject.threads, subject.device == "cuda", about.change, regimes=regimes)
+        for regimes in (about.regimes, ())
     )
-    outputs = dict(first)
-    digests = {name: tuple(map(digest, tensors)) for name, tensors in outputs.items()}
+    outputs, digests = dict(first), {}
     for name, again in second:
-        known = zip(digests[name], map(digest, again), strict=True)
+        known = zip(map(digest, outputs[name]), map(digest, again), strict=True)
         digests[name] = tuple(one if one == other else "" for one, other in known)
     return outputs, digests
 
@@ -340,7 +373,8 @@ def _rounded_otherwise(loaded: LoadedSubject, subject: Subject, about: About) ->
     """
 
     def run(dtype: str) -> dict[str, tuple[Tensor, ...]]:
-        return dict(_run(loaded, dtype, about.device, subject.threads, change=about.change, nudged=True))
+        change, regimes = about.change, about.regimes
+        return dict(_run(loaded, dtype, about.device, subject.threads, change=change, nudged=True, regimes=regimes))
 
     with other_order():
         return in_high_precision(about.dtype, run)[1]
@@ -361,6 +395,19 @@ def _noise(
         )
         for position, spec in enumerate(loaded.workload.outputs)
     }
+
+
+def _noise_in_regimes(
+    loaded: LoadedSubject, outputs: Mapping[str, tuple[Tensor, ...]], files: ReferenceFiles, dtype: str
+) -> dict[str, dict[str, float]]:
+    """Return the error of each floating output by regime; the references of the others are not compared."""
+    found = {}
+    for name in files.about().regimes:
+        if (key := model_outputs(name)) in outputs:
+            wanted = files.outputs(regime_file(name))
+            differences = regime_differences(loaded, name, outputs[key], wanted, dtype)
+            found[name] = {output: one.rel_l2 for output, one in differences.items()}
+    return found
 
 
 def _operators(loaded: LoadedSubject, dtype: str, subject: Subject) -> CallOperators:

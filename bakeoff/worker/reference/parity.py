@@ -1,5 +1,6 @@
 """Compares outputs with references, read from their folder when needed, by the limits of a variant's dtype."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -8,10 +9,12 @@ from torch import Tensor
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.words import counted
+from bakeoff.record.regimes import Regime
 from bakeoff.record.schema import OutputParity, Parity
 from bakeoff.worker.checks.outputs import OutputWatch, digest
 from bakeoff.worker.reference.error import Difference, difference, expected_dtype, limits, not_comparable, worst
 from bakeoff.worker.reference.files import ReferenceFiles, set_name, sized_name
+from bakeoff.worker.reference.regimes import regime_differences, regime_file
 from bakeoff.worker.reference.sensitivity import with_sensitivity
 from bakeoff.worker.subject import SIZED_SETS, LoadedSubject
 
@@ -38,8 +41,12 @@ class Reference:
             )
         self.changes = self._about.changes
         """Factor by which the values were scaled of each set, from the first, that has references for changed ones."""
+        self.regimes = self._about.regimes
+        """Regimes that have references."""
+        self._loaded = loaded
         self._specs = loaded.workload.outputs
         self._dtype = dtype
+        self._quantisation = quantisation
         eager = files.eager(dtype)
         self.eager = eager.runs
         self._digests: Mapping[str, Sequence[str]] = eager.digests
@@ -53,6 +60,7 @@ class Reference:
         tolerance = loaded.component.tolerance_fp32
         self._limits = limits(self._specs, eager.noise, tolerance, dtype, quantisation)
         self._size_limits = [limits(self._specs, noise, tolerance, dtype, quantisation) for noise in eager.size_noise]
+        self._regime_noise = eager.regime_noise
 
     def watch(self) -> OutputWatch:
         """Return a check of outputs against all references, cheap enough to run between timed calls."""
@@ -77,6 +85,27 @@ class Reference:
             worst(spec, [entries[position] for entries in rounds], self._size_limits[size][spec.name])
             for position, spec in enumerate(self._specs)
         ]
+
+    def regime(self, name: str, outputs: Sequence[Tensor] | None, problem: str = "") -> Regime:
+        """Compare the outputs in one of `regimes`, of which None stands for a call that failed with `problem`."""
+        noise = self._regime_noise.get(name, {})
+        if outputs is None:
+            found = {spec.name: not_comparable(problem) for spec in self._specs if spec.floating}
+        else:
+            wanted = self._files.outputs(regime_file(name))
+            found = regime_differences(self._loaded, name, outputs, wanted, self._dtype)
+        own = limits(self._specs, noise, 0.0, self._dtype, self._quantisation)
+        bounds = {output: max(own[output], self._limits[output]) for output in noise}
+        nearest = max(found, key=lambda output: found[output].rel_l2 / bounds.get(output, 1.0))
+        entry = found[nearest]
+        return Regime(
+            name,
+            entry.rel_l2 if math.isfinite(entry.rel_l2) else None,
+            noise.get(nearest),
+            bounds.get(nearest),
+            not self._quantisation,
+            f"{nearest}: {entry.problem}" if entry.problem else "",
+        )
 
     def _compared(self, name: str, outputs: object, which: str, when: str) -> list[Difference]:
         where = f"{which}{', ' if when else ''}{when}"

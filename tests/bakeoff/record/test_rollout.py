@@ -1,11 +1,12 @@
 """Horizons and growths of curves, and what a mix's horizon says beside those of eager."""
 
+from dataclasses import replace
 from math import isclose, log
 
 import pytest
 
 from bakeoff.record.pipeline import Curve, LoopParity, PipelineMeasurement, Rollout, UnitParity
-from bakeoff.record.rollout import MIX, broke, growth, horizon, nearest, rollout_text, standing
+from bakeoff.record.rollout import MIX, broke, flicker, growth, horizon, nearest, rollout_text, standing
 from bakeoff.record.schema import OutputParity
 
 
@@ -50,6 +51,17 @@ def test_growth_is_the_slope_of_the_logarithm_with_its_interval() -> None:
     assert noisy is not None
     assert noisy[1][0] < 1 < noisy[1][1], "no growth is shown"
     assert growth(curve(*[40.0] * 7)) is None
+
+
+def test_flicker_is_the_median_error_of_changes_and_stands_beside_the_most_of_the_equivalents() -> None:
+    mix, one, other = (
+        replace(curve(40.0, run=run), changes=changes)
+        for run, changes in ((MIX, (0.04, 0.06, None, 0.05)), ("eager", (0.01,)), ("1 thread", (0.02, 0.02)))
+    )
+    found = flicker(Rollout(30.0, (mix, one, other)), "video")
+    assert found == (0.05, pytest.approx(2.5))
+    assert flicker(Rollout(30.0, (mix,)), "video") == (0.05, None)
+    assert flicker(Rollout(30.0, (curve(40.0),)), "video") is None, "an older record lacks it"
 
 
 def test_a_curve_that_is_not_finite_breaks_where_eager_goes_on() -> None:

@@ -11,6 +11,7 @@ from records import measurement, record
 
 from bakeoff.process.jobs import TraceResult
 from bakeoff.record.policy import Policy
+from bakeoff.record.regimes import Regime
 from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
 from bakeoff.record.store import Records, Stored, load_all
 from bakeoff.report.groups import name_of
@@ -47,6 +48,17 @@ class TestOneRecord:
             "stopped narrow", "y 0.5 2e-06 no",
         ):  # fmt: skip
             assert any(line.startswith(row) for line in rows), row
+
+    def test_shows_the_range_and_each_regime(self) -> None:
+        made = measurement(TEN)
+        assert made.parity is not None
+        regimes = (Regime("x4", 1e-7, 1e-7, 1e-4), Regime("x16", 0.025, 0.01, 0.02))
+        made = replace(made, parity=replace(made.parity, regimes=regimes, repeats=True))
+        rows = [" ".join(line.split()) for line in shown(stored(record(made=made))[0]).splitlines()]
+        words = "right up to 4 times the given inputs; from 16 times on 8 dB worse than eager in the same dtype"
+        assert f"range: {words}" in rows
+        assert "repeats: yes" in rows
+        assert "x16 0.025 0.01 0.02" in rows
 
     def test_a_policy_that_is_not_the_usual_one_is_said(self) -> None:
         """On the record's own page, and below a table of it and another row."""

@@ -197,7 +197,7 @@ def test_a_row_on_a_gpu_says_that_it_was_built_beside_others(
     timed: Any = SimpleNamespace(
         flushed=False, gpu=SimpleNamespace(capped=False), timing=SimpleNamespace(cpu=cpu)
     )  # fmt: skip
-    parity: Any = SimpleNamespace(reference_device="cpu", reference_dtype="fp64")
+    parity: Any = SimpleNamespace(reference_device="cpu", reference_dtype="fp64", regimes=())
     assert ("built-beside" in [finding.code for finding in _remarks(job, timed, parity, "")]) == says
 
 

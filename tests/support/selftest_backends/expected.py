@@ -32,6 +32,7 @@ MORE = {
         Expectation(f"{_SUBTLE}:LATE_FALLBACK", "fell_back"),
         Expectation(f"{_SUBTLE}:TRACED_ONLY", "fell_back"),
         Expectation(f"{_SUBTLE}:DONATES_INPUT", "parity_failed"),
+        Expectation(f"{_SUBTLE}:UNWRITTEN_PAD", "parity_failed"),
         Expectation(f"{_TAMPERING}:REWRITES_LIMITS", "parity_failed", "tampered"),
     ),
     "compilers": (

@@ -4,7 +4,7 @@ The comment above each names the fault and where real compilers or runtimes have
 """
 
 import hashlib
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import BuildContext, Call, Engine, ModuleEngine, NoOptions, Outputs, Proof
@@ -303,3 +303,27 @@ LATE_FALLBACK = canary(
 TRACED_ONLY = canary("traced-only", "compiles only the traced build", _compile_only_traced, False)
 DONATES_INPUT = canary("donates-input", "writes its outputs over the caller's inputs", _donate)
 KEEPS_OUTPUTS = canary("keeps-outputs", "keeps every output", _keep_outputs)
+
+
+# Fault: a product reads a pad that nothing has written; its weights there are zero.
+# Seen in: kernels that round a size up to their tile (pytorch#195582). Zero times what lies in fresh memory is zero,
+# until that is not a number. The pad is behind the workspace's scratch, which small blocks do not reach.
+def _read_a_pad(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    import torch
+
+    scratch, pad = 2**20, 32
+
+    def product(layer: Any, x: "Tensor") -> "Tensor":
+        rows, columns = x.numel() // x.shape[-1], layer.in_features
+        workspace = torch.empty(scratch + (columns + pad) * rows)
+        padded = workspace[scratch:].view(columns + pad, rows)
+        padded[:columns] = x.reshape(rows, columns).T
+        return (padded.T @ torch.nn.functional.pad(layer.weight, (0, pad)).T).view(*x.shape[:-1], -1)
+
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.Linear):
+            layer.forward = partial(product, layer)  # type: ignore[method-assign]
+    return ModuleEngine(module)
+
+
+UNWRITTEN_PAD = canary("unwritten-pad", "reads memory that nothing has written, times zero", _read_a_pad)

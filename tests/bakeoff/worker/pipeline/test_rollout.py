@@ -1,5 +1,6 @@
 """Rollouts: errors of units and of free runs against closed forms, and faults that begin in a late unit."""
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -105,6 +106,18 @@ def reference(function: Any, units: int) -> InMemory:
 
 def check(files: InMemory, dtype: str, noise: Noise) -> LoopCheck:
     return LoopCheck(LOOP, InMemory(files.units, noise), {"world": dtype}, {})  # type: ignore[arg-type]
+
+
+def test_flicker_is_an_error_of_changes_and_an_offset_is_not() -> None:
+    """x' = x + 1: the reference changes by 1 a unit."""
+    START[:] = [torch.zeros((1, SIZE), dtype=torch.float64)]
+    files, signs = reference(lambda x: x + 1, 10), itertools.cycle((1, -1))
+    flickers = free_curves(MIX, runner(lambda x: x + 1 + 0.01 * next(signs), "fp64"), LOOP, files)[0]  # type: ignore[arg-type]
+    assert flickers.changes == (pytest.approx(0.01),) * 9
+    START[:] = [torch.full((1, SIZE), 0.01, dtype=torch.float64)]
+    offset = free_curves("eager", runner(lambda x: x + 1, "fp64"), LOOP, files)[0]  # type: ignore[arg-type]
+    assert offset.errors[0] == pytest.approx(0.01)
+    assert all(one is not None and one < 1e-12 for one in offset.changes)
 
 
 def test_a_bias_is_flat_from_the_references_state_and_grows_geometrically_when_free() -> None:

@@ -1,0 +1,71 @@
+"""Calls of a built engine on inputs of another kind, and after freed memory was overwritten."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from bakeoff.record.regimes import Regime
+from bakeoff.worker.checks.fresh_inputs import ChangeableInputs
+from bakeoff.worker.checks.memory import tensors_bytes
+from bakeoff.worker.checks.outputs import copied, same
+from bakeoff.worker.failures import first_line, is_out_of_memory
+from bakeoff.worker.reference.error import Difference
+from bakeoff.worker.reference.parity import Reference
+from bakeoff.worker.reference.regimes import regime_inputs
+from bakeoff.worker.subject import LoadedSubject, cast_inputs, synchronise
+
+_LEAST, _MOST = 1 << 22, 1 << 27
+"""Least and most bytes of the largest block that is overwritten; else it is as large as all inputs."""
+_SMALLEST, _SMALL = 1 << 6, 1 << 16
+_BLOCKS, _SMALL_BLOCKS = 2, 16
+"""Blocks of each power of two, and of each from `_SMALLEST` up to `_SMALL` bytes."""
+
+
+def call_in_regimes(
+    loaded: LoadedSubject, entry: ChangeableInputs, reference: Reference, dtype: str, device: str
+) -> tuple[Regime, ...]:
+    """Write each regime's values into the bound inputs of set 0, call once, and compare the outputs.
+
+    What an engine raises is a result, unless memory ran out.
+    """
+    found = []
+    for name in reference.regimes:
+        values = cast_inputs(loaded.workload, regime_inputs(loaded, name), dtype, device)
+        try:
+            with replace(entry, changed=values).changed_values() as call:
+                outputs = call()
+                synchronise(device)
+                found.append(reference.regime(name, outputs))
+        except Exception as error:  # whatever an engine raises for values that eager takes
+            if is_out_of_memory(error):
+                raise
+            found.append(reference.regime(name, None, first_line(error)))
+    return tuple(found)
+
+
+def call_on_overwritten_memory(
+    entry: ChangeableInputs, reference: Reference, device: str
+) -> tuple[list[Difference], bool]:
+    """Call twice on set 0, and fill freed memory with NaN in between.
+
+    Return the differences of the second outputs from their references, and whether both have equal bits.
+    """
+    first = copied(entry.call())
+    synchronise(device)
+    _overwrite_freed(entry.tensors, device)
+    again = entry.call()
+    synchronise(device)
+    return reference.differences(0, again, "after freed memory was filled with NaN"), same(first, again)
+
+
+def _overwrite_freed(inputs: Mapping[str, Tensor], device: str) -> None:
+    """Take blocks of all sizes from the allocator, the largest first, fill them with NaN, and free them."""
+    size, blocks = min(max(tensors_bytes(inputs.values()), _LEAST), _MOST), []
+    while size >= _SMALLEST:
+        count = _BLOCKS if size > _SMALL else _SMALL_BLOCKS
+        blocks += [torch.full((size // 4,), math.nan, dtype=torch.float32, device=device) for _ in range(count)]
+        size //= 2
+    synchronise(device)

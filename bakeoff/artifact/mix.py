@@ -1,5 +1,6 @@
 """Exports a mix of a pipeline as one folder: an artifact for each slot, and the list of calls."""
 
+import shutil
 from pathlib import Path
 
 from bakeoff.artifact.export import export, plan_export, staged
@@ -42,6 +43,23 @@ def export_mix(
             record=entry.id,
         )
         (part / MANIFEST).write_bytes(formatted(seal_mix(manifest)))
+
+
+def exported(made: PipelinePlan, runs: Path, progress: Progress) -> dict[str, dict[str, str] | str]:
+    """Export each mix beside its caches; return by its string the folder of each `slot.program`, or why it has none."""
+    found: dict[str, dict[str, str] | str] = {}
+    for mix in made.mixes:
+        target, folders = mix.shipped.with_name(f"{mix.shipped.name}.d"), dict[str, str]()
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            for key, plan in made.eager.items():  # before a slot takes minutes
+                plan_export(in_way(plan, next(each for each in mix.mix.slots if each.slot == key.slot)))
+            for choice in mix.mix.slots:
+                folders |= _export_slot(made, choice, target, runs, f"bakeoff deadline {made.loop.typed}", progress)
+            found[str(mix.mix)] = {name: str(target / folder) for name, folder in folders.items()}
+        except BakeoffError as error:
+            found[str(mix.mix)] = str(error)
+    return found
 
 
 def is_whole(folder: Path) -> bool:

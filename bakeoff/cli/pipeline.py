@@ -283,6 +283,7 @@ def run_mixes(
 
     Returns None after a dry run. Raises typer.Exit with 130 if it was interrupted, and 3 if nothing was measured.
     """
+    from bakeoff.artifact.mix import exported
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import paths
@@ -307,7 +308,8 @@ def run_mixes(
     for text in plan.notes:
         say(text)
     with TerminalProgress() as progress:
-        done = run_pipeline(plan, folder, options.note, options.resume, progress)
+        artifacts = exported(plan, folder, progress) if options.request.cold else {}
+        done = run_pipeline(plan, folder, options.note, options.resume, progress, artifacts)
     if options.as_json:
         ids = [entry.id for entry in done.stored]
         print_json({"run": done.run, "records": ids, "interrupted": done.interrupted, **as_data(done.stored)})

@@ -24,7 +24,7 @@ from bakeoff.sweeps.assemble import (
     source_of,
 )
 
-How = Literal["alone", "interleaved", "in turn"]
+How = Literal["alone", "interleaved", "in turn", "cold"]
 
 
 def make_record(

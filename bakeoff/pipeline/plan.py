@@ -17,6 +17,7 @@ from bakeoff.pipeline.describe import described_loop, with_models
 from bakeoff.pipeline.forecast import forecasts, promised
 from bakeoff.pipeline.parts import KnownParts, known_parts, usable
 from bakeoff.pipeline.request import (
+    STARTS,
     PipelineRequest,
     RequestedMix,
     Role,
@@ -69,6 +70,16 @@ class MixPlan:
     def slug(self) -> str:
         """Text that identifies the mix in file names."""
         return f"{self.mix.slug}-{digest(str(self.mix))[:6]}"
+
+    @property
+    def shipped(self) -> Path:
+        """Folder in which fresh processes load the mix's artifacts, which lie beside it."""
+        return self.cache_folder.with_name(f"{self.cache_folder.name}-shipped")
+
+    @property
+    def keeps_caches(self) -> bool:
+        """Whether a build leaves files that make the next one faster."""
+        return any(resolve_backend(step.backend).caches for row in self.rows.values() for step in row.steps)
 
     @property
     def never_runs(self) -> Precheck | None:
@@ -230,7 +241,7 @@ def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress)
     facts += [host.read_host(), host.read_versions(), *paths.commit()]
     if (sustained := request.sustained) is not None:
         request = replace(request, sustained=replace(sustained, fps=sustained.fps or plan.loop.rate or USUAL_FPS))
-        facts += [request.sustained, request.minutes]
+        facts += [request.sustained, request.minutes, request.cold]
     return replace(
         plan,
         request=request,
@@ -409,7 +420,8 @@ def _cost(plan: PipelinePlan, mix: MixPlan, earlier: StoredPipeline | None) -> d
             units_s = _ROLLOUT_RUNS * request.units * unit_s
         if request.sustained is not None:
             units_s = request.minutes * 60
-        seconds = sum(guess_build_s(row) or _GUESS_EAGER_S for row in mix.rows.values()) + units_s
+        builds_s = sum(guess_build_s(row) or _GUESS_EAGER_S for row in mix.rows.values())
+        seconds = builds_s * (STARTS if request.cold else 1) + units_s
         source = "parts" if promise is not None else GUESS
     return {
         "mix": str(mix.mix),

@@ -324,8 +324,8 @@ class LiveWorker:
             phase=self.phase,
             leftovers=self._report.get("leftovers", 0),
             log_dropped=self._report.get("log_dropped", 0),
-            phase_s=_spent_s(self.timeline),
-            worker_phase_s=_spent_s(self._worker_timeline),
+            phase_s=spent_s(self.timeline),
+            worker_phase_s=spent_s(self._worker_timeline),
             gpu_peaks=self._meter.peaks(),
             watched=self._watched,
         )
@@ -422,7 +422,7 @@ def _pipe(opened: contextlib.ExitStack) -> tuple[int, int]:
     return ends
 
 
-def _spent_s(entered: Sequence[tuple[str, float]]) -> dict[str, float]:
+def spent_s(entered: Sequence[tuple[str, float]]) -> dict[str, float]:
     """Return the seconds from the start of each phase to that of the next, summed by phase; a time of 0 is unknown."""
     found: dict[str, float] = {}
     for (phase, began), (_, ended) in pairwise(entered):

@@ -1,14 +1,20 @@
 """Builds and checks every program of a mix, one after the other in one process, in the same way as a sweep's rows."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
+from bakeoff.backends.backend import ModuleEngine
+from bakeoff.export import Program, load
+from bakeoff.models import resolve_component
+from bakeoff.models.component import laid_out
 from bakeoff.models.pipelines.pipeline import Key, Loop
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import AnchorJob, MeasureJob, PipelineJob
@@ -51,7 +57,7 @@ class LoopProgram:
     def engine(self, loop: Loop) -> ProgramEngine:
         """Return the program in the form that a runner takes."""
         checked, loaded = self.checked, self.checked.loaded
-        call = call_of(loop, self.key, loaded)
+        call = call_of(loop, self.key, loaded.component)
         outputs = [spec.name for spec in loaded.workload.outputs]
         return ProgramEngine(checked.built.engine, outputs, checked.sets[0], self.flags, call)
 
@@ -90,7 +96,7 @@ def build_programs(job: PipelineJob | AnchorJob, report: Report) -> tuple[list[L
             if last[slot] == index:
                 donors.pop(slot, None)
             try:
-                program = _build(one, loaded, planned, report)
+                program = _build(one, loaded, planned, report, isinstance(job, PipelineJob) and job.cold)
             except StageError as stage:
                 failed = replace(planned, status=stage.status, reason=stage.reason, shares_weights=False)
                 return built, failed, traceback_text(stage.error)
@@ -98,6 +104,28 @@ def build_programs(job: PipelineJob | AnchorJob, report: Report) -> tuple[list[L
             return built, program.made, ""
         built.append(program)
     return built, None, ""
+
+
+def loaded_programs(loop: Loop, folders: Mapping[str, str], threads: int) -> dict[Key, ProgramEngine]:
+    """Load the artifact of each `slot.program` in the form that a runner takes. Raises what `load` raises."""
+    artifacts = {folder: load(folder, threads=threads) for folder in dict.fromkeys(folders.values())}
+    found = {}
+    for key in loop.programs:
+        artifact = artifacts[folders[str(key)]]
+        program, device = artifact.program(key.program), artifact.manifest.device
+        zeros = partial(torch.zeros, device=device)
+        inputs = {
+            port.name: laid_out(zeros(port.shape, dtype=getattr(torch, port.dtype)), port.order or ())
+            for port in program.about.inputs
+        }
+        call = call_of(loop, key, resolve_component(loop.slot(key.slot).component))
+        outputs = [port.name for port in program.about.outputs]
+        found[key] = ProgramEngine(ModuleEngine(_by_name(program, [*inputs])), outputs, inputs, None, call)
+    return found
+
+
+def _by_name(program: Program, names: Sequence[str]) -> Callable[..., tuple[Tensor, ...]]:
+    return lambda *tensors: tuple(program(**dict(zip(names, tensors, strict=True))).values())
 
 
 def _share(slot: str, job: MeasureJob, loaded: LoadedSubject, donors: dict[str, nn.Module]) -> bool:
@@ -130,16 +158,17 @@ def _holder(module: nn.Module) -> nn.Module:
     return holder
 
 
-def _build(job: MeasureJob, loaded: LoadedSubject, planned: SlotProgram, report: Report) -> LoopProgram:
+def _build(job: MeasureJob, loaded: LoadedSubject, planned: SlotProgram, report: Report, cold: bool) -> LoopProgram:
     before = settings()
 
     def say(phase: object, detail: str = "") -> None:
         report(phase, detail or planned.name)  # type: ignore[arg-type]
 
-    checked = build_and_check(job, loaded, say)
+    checked = build_and_check(job, loaded, say, cold=cold)
     alarms = tuple(settings_alarms({**before, **checked.built.prepared.settings}, settings()))
-    parity = checked.reference.parity(checked.differences)
-    proof = with_precision(job, first_proof(checked), parity, checked)
+    proof, parity = first_proof(checked), None if cold else checked.reference.parity(checked.differences)
+    if parity is not None:
+        proof = with_precision(job, proof, parity, checked)
     status, reason = decide_status(proof.fell_back, parity, checked.watch.problem, ())
     made = replace(
         planned,

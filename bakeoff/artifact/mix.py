@@ -9,6 +9,7 @@ from bakeoff.export.manifest import MANIFEST, MIX, formatted
 from bakeoff.export.mix import MIX_SCHEMA, MixManifest, is_mix, read_mix, seal_mix
 from bakeoff.mix import SlotChoice
 from bakeoff.models.errors import BakeoffError
+from bakeoff.pipeline.forecast import is_exported
 from bakeoff.pipeline.plan import PipelinePlan, in_way
 from bakeoff.record.source import pipeline_hash
 from bakeoff.record.store import StoredPipeline, now
@@ -49,12 +50,10 @@ def exported(made: PipelinePlan, runs: Path, progress: Progress) -> dict[str, di
     """Export each mix beside its caches; return by its string the folder of each `slot.program`, or why it has none."""
     found: dict[str, dict[str, str] | str] = {}
     for mix in made.mixes:
-        target, folders = mix.shipped.with_name(f"{mix.shipped.name}.d"), dict[str, str]()
+        target, folders = mix.cache_folder.with_name(f"{mix.cache_folder.name}-artifacts"), dict[str, str]()
         shutil.rmtree(target, ignore_errors=True)
         try:
-            for key, plan in made.eager.items():  # before a slot takes minutes
-                plan_export(in_way(plan, next(each for each in mix.mix.slots if each.slot == key.slot)))
-            for choice in mix.mix.slots:
+            for choice in sorted(mix.mix.slots, key=is_exported):  # what cannot be is said before another takes minutes
                 folders |= _export_slot(made, choice, target, runs, f"bakeoff deadline {made.loop.typed}", progress)
             found[str(mix.mix)] = {name: str(target / folder) for name, folder in folders.items()}
         except BakeoffError as error:

@@ -308,8 +308,9 @@ def run_mixes(
     for text in plan.notes:
         say(text)
     with TerminalProgress() as progress:
-        artifacts = exported(plan, folder, progress) if options.request.cold else {}
-        done = run_pipeline(plan, folder, options.note, options.resume, progress, artifacts)
+        if options.request.cold:
+            plan = replace(plan, artifacts=exported(plan, folder, progress))
+        done = run_pipeline(plan, folder, options.note, options.resume, progress)
     if options.as_json:
         ids = [entry.id for entry in done.stored]
         print_json({"run": done.run, "records": ids, "interrupted": done.interrupted, **as_data(done.stored)})

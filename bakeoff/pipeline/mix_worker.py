@@ -10,14 +10,13 @@ from statistics import median
 from bakeoff.machine import build_cache
 from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
-from bakeoff.process.environment import own_home
 from bakeoff.process.jobs import PipelineJob
 from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.process.supervisor import Event, LiveWorker, Outcome, spent_s
 from bakeoff.race import not_idle, take_turns
 from bakeoff.record.deadline import Viewer
 from bakeoff.record.finding import Finding, new_finding
-from bakeoff.record.pipeline import Caches, PipelineMeasurement, Sustained
+from bakeoff.record.pipeline import PipelineMeasurement, Sustained
 from bakeoff.record.schema import MEASURED
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import References, measure_job
@@ -76,8 +75,8 @@ class MixWorker:
     """Units of a sustained run so far."""
     span_s: float = 0.0
     """Seconds between the commands and their answers, summed over all turns, by this process's clock."""
-    cold: Caches | None = None
-    """What its process finds, whose time counts from the start on; None if it does not count."""
+    cold: bool = False
+    """Whether the time from the start of its process counts."""
     artifacts: Mapping[str, str] = field(default_factory=dict)
     """Folder of the artifact with each `slot.program`, to be loaded instead of built."""
     beside: int = 0
@@ -90,15 +89,10 @@ class MixWorker:
     def __enter__(self) -> "MixWorker":
         session, mix = self.session, self.mix
         open_caches(mix)
-        request, launch = session.plan.request, session.launch_of(mix, self.running)
+        request = session.plan.request
         programs = tuple(
             (key.slot, measure_job(row, request.policy, self.references[str(key)])) for key, row in mix.rows.items()
         )
-        if self.cold is not None:  # a deployment keeps no engine for the lab
-            programs = tuple((slot, replace(one, engine="")) for slot, one in programs)
-        if self.artifacts:
-            build_cache.open_folder(mix.shipped, anew=True)
-            launch = replace(launch, environment={**launch.environment, **own_home(mix.shipped)})
         job = PipelineJob(
             subject=session.plan.subject,
             programs=programs,
@@ -109,11 +103,11 @@ class MixWorker:
             profile=session.profile_of(mix),
             horizon_db=request.horizon_db,
             sustained=request.sustained,
-            cold=self.cold is not None,
+            cold=self.cold,
             artifacts=dict(self.artifacts),
         )
         timed = (UNIT,) if request.monitor else ()
-        launch = replace(launch, on_event=self._on_event, timed=timed)
+        launch = replace(session.launch_of(mix, self.running), on_event=self._on_event, timed=timed)
         self._worker = LiveWorker(job, launch)
         self._worker.__enter__()
         return self
@@ -127,9 +121,8 @@ class MixWorker:
 
     def until_first_s(self) -> Mapping[str, float]:
         """Return the seconds of each phase until the first unit was reported, by this process's clock."""
-        timeline = self._worker.timeline
-        first = [phase for phase, _ in timeline].index(UNIT)
-        return spent_s(timeline[: first + 1])
+        phases = [phase for phase, _ in self._worker.timeline]
+        return spent_s(self._worker.timeline[: phases.index(UNIT) + 1])
 
     def _on_event(self, event: Event) -> None:
         if event.stamp is not None:

@@ -72,11 +72,6 @@ class MixPlan:
         return f"{self.mix.slug}-{digest(str(self.mix))[:6]}"
 
     @property
-    def shipped(self) -> Path:
-        """Folder in which fresh processes load the mix's artifacts, which lie beside it."""
-        return self.cache_folder.with_name(f"{self.cache_folder.name}-shipped")
-
-    @property
     def keeps_caches(self) -> bool:
         """Whether a build leaves files that make the next one faster."""
         return any(resolve_backend(step.backend).caches for row in self.rows.values() for step in row.steps)
@@ -111,6 +106,8 @@ class PipelinePlan:
     slots: Mapping[str, Plan] = field(default_factory=dict)
     """For each slot, the plan of a sweep with the rows of all mixes, by which the slot's references are made."""
     mixes: tuple[MixPlan, ...] = ()
+    artifacts: Mapping[str, Mapping[str, str] | str] = field(default_factory=dict)
+    """Of a cold run: by the string of a mix, the folder of each `slot.program`'s artifact, or why it has none."""
     key: str = ""
     """Hash of what must be the same for `--resume`: mixes, policy, units, profile, host, versions and commit."""
 

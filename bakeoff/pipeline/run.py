@@ -9,13 +9,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from types import MappingProxyType
 
 from bakeoff.machine import build_cache
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.pipeline.assemble import How, make_record
-from bakeoff.pipeline.cold import Artifacts, start_mix
+from bakeoff.pipeline.cold import start_mix
 from bakeoff.pipeline.compiler_log import seen_apart
 from bakeoff.pipeline.mix_worker import Limits, MixWorker, open_caches, run_rounds, run_sustained, wait_until_ready
 from bakeoff.pipeline.plan import MixPlan, PipelinePlan
@@ -58,17 +57,8 @@ class PipelineResult:
     """Labels of the mixes that were not completed; `--resume` runs them."""
 
 
-def run_pipeline(
-    plan: PipelinePlan,
-    runs: Path,
-    note: str,
-    resume: bool,
-    progress: Progress,
-    artifacts: Mapping[str, Artifacts] = MappingProxyType({}),
-) -> PipelineResult:
+def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progress: Progress) -> PipelineResult:
     """Run every mix of `plan` that has no record yet, and return the records.
-
-    `artifacts` are those of the mixes of a cold run, by their strings.
 
     Ctrl-C ends the run cleanly: the workers are killed, and mixes without a record are in `interrupted`. Raises
     BakeoffError before anything is measured if records cannot be written or a weights file is wrong.
@@ -84,7 +74,7 @@ def run_pipeline(
         session = PipelineSession(plan, slots, runs, order, stored)
         interrupted = False
         try:
-            _run_mixes(session, [mix for mix in plan.mixes if str(mix.mix) not in stored], artifacts)
+            _run_mixes(session, [mix for mix in plan.mixes if str(mix.mix) not in stored])
         except KeyboardInterrupt:
             interrupted = True
         if not interrupted:
@@ -99,7 +89,7 @@ def stored_of(state: SweepState, runs: Path) -> dict[str, StoredPipeline]:
     return {str(entry.record.mix): entry for entry in load_all(runs).ran if entry.record.run == state.sweep}
 
 
-def _run_mixes(session: PipelineSession, mixes: Sequence[MixPlan], artifacts: Mapping[str, Artifacts]) -> None:
+def _run_mixes(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
     """Store records of the mixes that cannot run, then measure the others."""
     waiting: list[MixPlan] = []
     for mix in mixes:
@@ -114,7 +104,7 @@ def _run_mixes(session: PipelineSession, mixes: Sequence[MixPlan], artifacts: Ma
     with ExitStack() as stack:
         for folder in sorted(folders):
             stack.enter_context(session.context.entry_lock(folder))
-        _measure_all(session, waiting, artifacts)
+        _measure_all(session, waiting)
 
 
 def _start(session: PipelineSession, mix: MixPlan) -> Running:
@@ -133,7 +123,7 @@ def _settle(session: PipelineSession, mix: MixPlan, outcome: Outcome) -> None:
     _keep(session, mix, make_record(session, mix, outcome), _start(session, mix))
 
 
-def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan], artifacts: Mapping[str, Artifacts]) -> None:
+def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
     progress = session.context.progress
     running = progress.start(0, 0, f"{mixes[0].mix.subject}: references")
     ended, loop = make_loop_reference(session.plan, mixes, session.launch_of(mixes[0], running))
@@ -150,15 +140,14 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan], artifacts: 
     if session.plan.request.horizon_db is not None:
         for each in ready:
             _measure(session, [each], loop, "alone")
-    elif session.plan.request.cold:
-        for mix, references in session.order.sample(ready, len(ready)):
-            shown = progress.start(0, 0, f"{mix.mix.subject}: {mix.label}")
-            record = start_mix(session, mix, references, loop, _limits(session, 1), artifacts[str(mix.mix)], shown)
-            shown.finish("done", counted(len(record.starts), "start"))
-            _keep(session, mix, record, _start(session, mix))
     elif session.plan.request.sustained is not None:
         for mix, references in session.order.sample(ready, len(ready)):
-            _sustain(session, mix, references, loop)
+            if session.plan.request.cold:
+                _keep(
+                    session, mix, start_mix(session, mix, references, loop, _limits(session, 1)), _start(session, mix)
+                )
+            else:
+                _sustain(session, mix, references, loop)
     elif len(ready) > 1 and short_of_memory(total([mix.memory for mix, _ in ready]), session.plan.subject.device):
         progress.say("The mixes do not fit in memory at once; they run in turn.")
         for each in session.order.sample(ready, len(ready)):

@@ -7,11 +7,10 @@ unit makes one late unit unless the mix falls behind.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from math import inf
 from typing import Final
 
 from bakeoff.record.frames import nearest_rank
-from bakeoff.record.pipeline import PipelineRecord, Start, Sustained
+from bakeoff.record.pipeline import Caches, PipelineRecord, Start, Sustained
 from bakeoff.record.statistics import interval_ranks, quantile_ranks, summarise_ns
 
 PERCENTILES: Final = {"median": (0.5, 1), "p90": (0.9, 10), "p99": (0.99, 100), "p99.9": (0.999, 1000)}
@@ -19,7 +18,7 @@ PERCENTILES: Final = {"median": (0.5, 1), "p90": (0.9, 10), "p99": (0.99, 100), 
 Percentile = tuple[int, int | None, int | None]
 """A percentile of unit times in ns by nearest rank, which is one of the times that occurred, and the ends of its 95 %
 interval by order statistics; None for an end that lies beyond the units that ran."""
-MINUTE_NS = 60_000_000_000
+MINUTE_NS, NEVER_NS = 60_000_000_000, 1 << 62
 _FEWEST_IN_A_MINUTE = 6
 
 
@@ -112,11 +111,11 @@ class FirstFrames:
 
     first_ns: int
     """Time from the start of the process to the first frame."""
-    good_ns: int | None
-    """Time to the first frame that is right, as all later ones are, and after which no unit is late; None if there is
-    none, or fewer than six units or a third of them follow it."""
+    good_ns: int
+    """Time to the first frame that is right, as all later ones are, and after which no unit is late; `NEVER_NS` if
+    there is none, or fewer than six units or a third of them follow it."""
     good: int | None
-    """Unit of that frame."""
+    """Unit of that frame; None if there is none."""
     late: tuple[int, ...]
     """Units that took longer than the frames of the one before them are shown."""
     parts_ns: dict[str, int]
@@ -137,14 +136,18 @@ def first_frames(start: Start, fps: float) -> FirstFrames | None:
     parts["filling"] = 0 if good is None else ready[good] - ready[shown[0]]
     total_ns = ready[shown[0]] + parts["filling"]
     parts["rest"] = total_ns - sum(parts.values())
-    return FirstFrames(ready[shown[0]], None if good is None else ready[good], good, tuple(late), parts)
+    return FirstFrames(ready[shown[0]], NEVER_NS if good is None else ready[good], good, tuple(late), parts)
 
 
-def median_ns(times_ns: Sequence[int | None]) -> tuple[float, float, float]:
-    """Return the median and the ends of its 95 % interval by order statistics, infinite where most have no time."""
-    ordered = sorted(inf if ns is None else ns for ns in times_ns)
-    low, high = interval_ranks(len(ordered))
-    return nearest_rank(ordered, 0.5), ordered[low], ordered[high]
+def starts_of(record: PipelineRecord) -> dict[Caches, list[tuple[Start, FirstFrames]]]:
+    """Return the starts that made frames with each kind of caches, those with the earliest good frame first."""
+    found: dict[Caches, list[tuple[Start, FirstFrames]]] = {}
+    for start in record.starts if record.sustained is not None else ():
+        if (made := first_frames(start, record.sustained.fps)) is not None:
+            found.setdefault(start.caches, []).append((start, made))
+    for own in found.values():
+        own.sort(key=lambda pair: (pair[1].good_ns, pair[1].first_ns))
+    return found
 
 
 def viewer_of(record: PipelineRecord) -> Viewer | None:

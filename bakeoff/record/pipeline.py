@@ -331,8 +331,8 @@ class Sustained:
     shown."""
 
 
-Caches = Literal["none", "compiler", "artifact"]
-"""What a fresh process finds of its mix: nothing, the caches that an earlier build left, or exported artifacts."""
+Caches = Literal["artifact", "none", "compiler"]
+"""What a fresh process finds of its mix: exported artifacts, nothing, or the caches that an earlier build left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +354,7 @@ class Start:
     moved: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """For a unit's number, the programs that were compiled or captured in it, as in `Units`."""
     problem: str = ""
-    """How the process ended, if not with a result."""
+    """Why it has no units, or how it ended if not with a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,9 +460,7 @@ class PipelineRecord(Header):
     sustained: Sustained | None = None
     """None for a run of a number of units."""
     starts: tuple[Start, ...] = ()
-    """Fresh processes, in the order in which they ran."""
-    not_started: dict[Caches, str] = field(default_factory=dict)
-    """Why there are no starts with these caches."""
+    """Fresh processes, in the order in which they ran; before them one with a problem for caches that cannot be had."""
 
     @property
     def status(self) -> Status:

@@ -1,23 +1,22 @@
 """Pages of sustained runs: whether each mix held a frame rate, and in one table by how much."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
-from math import inf
+from dataclasses import asdict
 from typing import Any, Final
 
 from bakeoff.models.words import counted, some_of
 from bakeoff.record.deadline import (
+    NEVER_NS,
     PERCENTILES,
     Figures,
-    FirstFrames,
     Percentile,
     figures,
     first_frames,
-    median_ns,
+    percentile,
+    starts_of,
     viewer_of,
 )
-from bakeoff.record.frames import figures as frame_figures
-from bakeoff.record.pipeline import Caches, PipelineRecord, Start, Sustained
+from bakeoff.record.pipeline import Caches, Sustained
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document, links
 from bakeoff.report.document import Document, Heading, Section, Table, Text, blocks, listed
@@ -84,11 +83,8 @@ def as_rows(runs: Iterable[StoredPipeline]) -> list[dict[str, Any]]:
             "buffer": _how(entry).buffer,
             "figures": {**asdict(found), "keeps_up": found.keeps_up} if (found := figures(entry.record)) else None,
             "starts": [
-                {"caches": start.caches, "problem": start.problem, "wrong": start.wrong, "moved": start.moved}
-                | (asdict(made) if (made := first_frames(start, _how(entry).fps)) else {})
-                for start in entry.record.starts
+                {**asdict(start), "figures": first_frames(start, _how(entry).fps)} for start in entry.record.starts
             ],
-            "not_started": entry.record.not_started,
         }
         for entry in runs
     ]
@@ -180,6 +176,7 @@ def _time(name: str, found: Percentile | None) -> str:
 
 
 def _remarks(row: MixRow, cited: links.Cited | None) -> Iterator[Text]:
+    yield from (Text(start.problem, _FOUND[start.caches]) for start in row.record.starts if start.problem)
     yield from problems(row.record)
     yield from map(Text, [*sentences(row.record), selftest_text(row.record)])
     yield Text("", "record", links=(cited(row.entry),)) if cited is not None else Text(row.entry.id, "record")
@@ -190,8 +187,7 @@ _FOUND: Final[dict[Caches, str]] = {
     "compiler": "with the compiler's caches",
     "artifact": "from its artifacts",
 }
-_PARTS: Final = ("import", "weights", "load", "compile", "opening", "first calls", "filling", "rest")
-_MOST_REST, _MOST_UNITS = 0.02, 6
+_MOST_UNITS = 6
 _COUNTED: Final = (
     "frame 1: from the start of a process until its first frame is there; the disk's own cache is warm",
     "good frame: the first that is right, as all later ones are, and after which no unit took longer than the frames "
@@ -201,102 +197,53 @@ _COUNTED: Final = (
 )
 
 
-def _starts(record: PipelineRecord) -> dict[Caches, list[tuple[Start, FirstFrames]]]:
-    """Return the starts that made frames with each kind of caches, ordered by the time to the good frame."""
-    assert record.sustained is not None
-    found: dict[Caches, list[tuple[Start, FirstFrames]]] = {}
-    for start in record.starts:
-        if (made := first_frames(start, record.sustained.fps)) is not None:
-            found.setdefault(start.caches, []).append((start, made))
-    for own in found.values():
-        own.sort(key=lambda pair: (pair[1].good_ns is None, pair[1].good_ns or pair[1].first_ns))
-    return found
-
-
-def good_s(record: PipelineRecord, caches: Caches = "none") -> tuple[float, float, float] | None:
-    """Return the median seconds to the good frame and its interval, infinite for never; None without such starts."""
-    own = _starts(record).get(caches)
-    if not own:
-        return None
-    median, low, high = (ns / 1e9 for ns in median_ns([made.good_ns for _, made in own]))
-    return median, low, high
-
-
-def _first(row: MixRow) -> Text:
-    """Say when the first good frame of a cold run came."""
-    record = row.record
-    times = [f"{_with_ends(found)} {text}" for caches, text in _FOUND.items() if (found := good_s(record, caches))]
-    if record.status != "ok" or not times:
-        ended = f"{record.status}: {record.measurement.reason or 'no reason is stored'}"
-        return Text(
-            f"no verdict, {ended}{'; first good frame after ' * bool(times)}{', '.join(times)}", row.name, "bad"
-        )
-    return Text(f"first good frame after {', '.join(times)}", row.name, "good" if "never" not in times[0] else "bad")
-
-
-def _with_ends(times: tuple[float, float, float]) -> str:
-    median, low, high = ("never" if seconds == inf else f"{seconds:.2f}" for seconds in times)
-    return f"{median} [{low}, {high}]" if median == "never" else f"{median} s [{low}, {high}]"
-
-
 def _cold(rows: Sequence[MixRow], cited: links.Cited | None) -> Section:
     first = rows[0].record
-    assert first.sustained is not None
-    order = sorted((found[0], row.name) for row in rows if (found := good_s(row.record)) is not None)
-    rates = sorted(
-        ((-found.frames_per_s, row.name) for row in rows if (found := frame_figures(row.record)) is not None),
-    )
-    ordered = Text(
-        f"{', '.join(name for _, name in order)}; by frames a second: {', '.join(name for _, name in rates)}"
-    )
     return Section(
-        f"{title(first)}, first frames of fresh processes, shown at {first.sustained.fps:g} frames a second",
+        f"{title(first)}, first frames of fresh processes, shown at {_how(rows[0].entry).fps:g} frames a second",
         blocks(
             *map(_first, rows),
-            replace(ordered, label="by the first good frame without caches") if len(rows) > 1 else None,
-            *(_starts_table(row) for row in rows),
+            *map(_starts_table, rows),
             listed((Text(str(row.record.mix), row.name) for row in rows), "Mixes"),
             listed(_COUNTED),
-            *(listed([*_of_starts(row.record), *_remarks(row, cited)], f"Remarks on {row.name}") for row in rows),
+            *(listed(_remarks(row, cited), f"Remarks on {row.name}") for row in rows),
         ),
     )
 
 
+def _first(row: MixRow) -> Text:
+    """Say when the first good frame came, and how many a second followed."""
+    record, rates, good = row.record, row.figures, row.record.status == "ok"
+    times = [
+        f"{_seconds(made.good_ns for _, made in own)} s {_FOUND[caches]}" for caches, own in starts_of(record).items()
+    ]
+    text = f"first good frame after {', '.join(times)}" if times else "no frame"
+    text += f"; then {rates.frames_per_s:.2f} frames a second" if rates is not None else ""
+    text = text if good else f"no verdict, {record.status}: {record.measurement.reason}; {text}"
+    return Text(text, row.name, "good" if good and "never" not in text else "bad")
+
+
+def _seconds(times_ns: Iterable[int]) -> str:
+    found = percentile([*times_ns], "median") or ()
+    median, low, high = ("never" if ns == NEVER_NS else f"{(ns or 0) / 1e9:.2f}" for ns in found)
+    return f"{median} [{low}, {high}]"
+
+
 def _starts_table(row: MixRow) -> Table | None:
     """Return a table with a column for each kind of caches."""
-    held = _starts(row.record)
-    lines = {caches: _start_lines(own) for caches, own in held.items()}
-    headings = [Heading("seconds [95 %]"), *(Heading(_FOUND[caches], numeric=True) for caches in held)]
-    names = dict.fromkeys(name for own in lines.values() for name in own)
-    made = [[name, *(own.get(name, "") for own in lines.values())] for name in names]
-    return document.table(headings, made, row.name)
-
-
-def _start_lines(own: Sequence[tuple[Start, FirstFrames]]) -> dict[str, str]:
-    first = _with_ends(tuple(ns / 1e9 for ns in median_ns([made.first_ns for _, made in own])))  # type: ignore[arg-type]
-    good = _with_ends(tuple(ns / 1e9 for ns in median_ns([made.good_ns for _, made in own])))  # type: ignore[arg-type]
-    start, median = own[(len(own) - 1) // 2]
-    parts = {f"  {part}": f"{median.parts_ns[part] / 1e9:.3f}" for part in _PARTS if median.parts_ns.get(part)}
-    return {
-        "processes": str(len(own)),
-        "frame 1": first,
-        "good frame": good,
-        **parts,
-        "good frame is of unit": "none" if median.good is None else str(median.good),
-        "late units": some_of([*map(str, median.late)], _MOST_UNITS) or "none",
-        "wrong units": some_of([*map(str, start.wrong)], _MOST_UNITS),
-        "compiled in units": some_of([*start.moved], _MOST_UNITS) or "none",
-    }
-
-
-def _of_starts(record: PipelineRecord) -> Iterator[Text]:
-    """Yield what cannot be started and why, how processes ended without a result, and parts that leave too much."""
-    for caches, why in record.not_started.items():
-        yield Text(f"not started {_FOUND[caches]}: {why}")
-    for start in record.starts:
-        if start.problem:
-            yield Text(f"a process {_FOUND[start.caches]} ended: {start.problem}", tone="bad")
-    for caches, own in _starts(record).items():
-        worst = max(made.parts_ns["rest"] / sum(made.parts_ns.values()) for _, made in own)
-        if worst > _MOST_REST:
-            yield Text(f"{_FOUND[caches]}, up to {worst:.1%} of the time has no name (rest)")
+    columns: dict[Caches, dict[str, str]] = {}
+    for caches, own in starts_of(row.record).items():
+        start, median = own[(len(own) - 1) // 2]
+        columns[caches] = {
+            "processes": str(len(own)),
+            "frame 1 [95 %]": _seconds(made.first_ns for _, made in own),
+            "good frame [95 %]": _seconds(made.good_ns for _, made in own),
+            **{part: f"{ns / 1e9:.3f} s" for part, ns in median.parts_ns.items() if ns},
+            "good frame is of unit": "none" if median.good is None else str(median.good),
+            "late units": some_of([*map(str, median.late)], _MOST_UNITS),
+            "wrong units": some_of([*map(str, start.wrong)], _MOST_UNITS),
+            "compiled in units": some_of([*start.moved], _MOST_UNITS),
+        }
+    names = dict.fromkeys(name for own in columns.values() for name in own)
+    made = [[name, *texts] for name in names if any(texts := [own.get(name, "") for own in columns.values()])]
+    return document.table([row.name, *(Heading(_FOUND[caches], numeric=True) for caches in columns)], made)

@@ -53,7 +53,7 @@ _PARTS = ("build", "memory", "window_checks", "input_copy", "overhead", "proof")
 """Parts of a measurement that have a list each."""
 _NOT_OF_ORIGIN = (
     "schema", "kind", "variant", "mix", "policy", "measurement", "ceilings", "objective", "monitored", "log",
-    "selftest", "budget", "sustained", "starts", "not_started", "options",
+    "selftest", "budget", "sustained", "starts", "options",
 )  # fmt: skip
 
 

@@ -1,20 +1,19 @@
 """Builds and checks every program of a mix, one after the other in one process, in the same way as a sweep's rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import chdir
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import ModuleEngine
 from bakeoff.export import Program, load
+from bakeoff.export.sample import Reader
 from bakeoff.models import resolve_component
-from bakeoff.models.component import laid_out
 from bakeoff.models.pipelines.pipeline import Key, Loop
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import AnchorJob, MeasureJob, PipelineJob
@@ -108,24 +107,20 @@ def build_programs(job: PipelineJob | AnchorJob, report: Report) -> tuple[list[L
 
 def loaded_programs(loop: Loop, folders: Mapping[str, str], threads: int) -> dict[Key, ProgramEngine]:
     """Load the artifact of each `slot.program` in the form that a runner takes. Raises what `load` raises."""
-    artifacts = {folder: load(folder, threads=threads) for folder in dict.fromkeys(folders.values())}
-    found = {}
+    artifacts, found = {name: load(name, threads=threads) for name in {*folders.values()}}, {}
     for key in loop.programs:
         artifact = artifacts[folders[str(key)]]
-        program, device = artifact.program(key.program), artifact.manifest.device
-        zeros = partial(torch.zeros, device=device)
-        inputs = {
-            port.name: laid_out(zeros(port.shape, dtype=getattr(torch, port.dtype)), port.order or ())
-            for port in program.about.inputs
-        }
+        program = artifact.program(key.program)
+        inputs = Reader(artifact.folder, artifact.manifest).inputs(0, key.program, program.device)
         call = call_of(loop, key, resolve_component(loop.slot(key.slot).component))
         outputs = [port.name for port in program.about.outputs]
-        found[key] = ProgramEngine(ModuleEngine(_by_name(program, [*inputs])), outputs, inputs, None, call)
+        found[key] = ProgramEngine(ModuleEngine(partial(_by_position, program)), outputs, inputs, None, call)
     return found
 
 
-def _by_name(program: Program, names: Sequence[str]) -> Callable[..., tuple[Tensor, ...]]:
-    return lambda *tensors: tuple(program(**dict(zip(names, tensors, strict=True))).values())
+def _by_position(program: Program, *inputs: Tensor) -> tuple[Tensor, ...]:
+    named = zip(program.about.inputs, inputs, strict=True)
+    return tuple(program(**{port.name: tensor for port, tensor in named}).values())
 
 
 def _share(slot: str, job: MeasureJob, loaded: LoadedSubject, donors: dict[str, nn.Module]) -> bool:

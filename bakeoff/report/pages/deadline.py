@@ -184,8 +184,8 @@ def _remarks(row: MixRow, cited: links.Cited | None) -> Iterator[Text]:
 
 _FOUND: Final[dict[Caches, str]] = {
     "none": "without caches",
-    "compiler": "with the compiler's caches",
-    "artifact": "from its artifacts",
+    "compiler": "with warm caches",
+    "artifact": "from artifacts",
 }
 _MOST_UNITS = 6
 _COUNTED: Final = (
@@ -224,9 +224,9 @@ def _first(row: MixRow) -> Text:
 
 
 def _seconds(times_ns: Iterable[int]) -> str:
-    found = percentile([*times_ns], "median") or ()
-    median, low, high = ("never" if ns == NEVER_NS else f"{(ns or 0) / 1e9:.2f}" for ns in found)
-    return f"{median} [{low}, {high}]"
+    found = (ns or 0 for ns in percentile([*times_ns], "median") or ())
+    median, *ends = ("never" if ns == NEVER_NS else f"{ns / 1e9:.{1 + (ns < 10**10)}f}" for ns in found)
+    return f"{median} [{', '.join(ends)}]"
 
 
 def _starts_table(row: MixRow) -> Table | None:
@@ -237,12 +237,12 @@ def _starts_table(row: MixRow) -> Table | None:
         columns[caches] = {
             "processes": str(len(own)),
             "frame 1 [95 %]": _seconds(made.first_ns for _, made in own),
-            "good frame [95 %]": _seconds(made.good_ns for _, made in own),
+            "good [95 %]": _seconds(made.good_ns for _, made in own),
             **{part: f"{ns / 1e9:.3f} s" for part, ns in median.parts_ns.items() if ns},
-            "good frame is of unit": "none" if median.good is None else str(median.good),
+            "of unit": "none" if median.good is None else str(median.good),
             "late units": some_of([*map(str, median.late)], _MOST_UNITS),
             "wrong units": some_of([*map(str, start.wrong)], _MOST_UNITS),
-            "compiled in units": some_of([*start.moved], _MOST_UNITS),
+            "compiled in": some_of([*start.moved], _MOST_UNITS),
         }
     names = dict.fromkeys(name for own in columns.values() for name in own)
     made = [[name, *texts] for name in names if any(texts := [own.get(name, "") for own in columns.values()])]

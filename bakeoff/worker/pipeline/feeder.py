@@ -112,10 +112,10 @@ class Feeder:
                 inputs = called_as(bound.built.call[0], bound.shapes, args, kwargs)
                 if inputs is not None:
                     return bound, inputs
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors) or "no tensor"
+        leaves = pytree.tree_leaves((args, kwargs))
+        given = (str(list(leaf.shape)) if isinstance(leaf, Tensor) else f"{leaf!r:.40}" for leaf in leaves)
         text = f"slot {method} is called with other shapes, names or plain values than in the first units, now with "
-        raise BakeoffError(f"{text}{shapes}; let every unit call it alike", "bad-user-code")
+        raise BakeoffError(f"{text}{', '.join(given) or 'nothing'}; let every unit call it alike", "bad-user-code")
 
     def feed(self, program: BoundProgram, inputs: Mapping[str, Tensor]) -> None:
         """Give the program's port each input whose values it does not hold yet."""

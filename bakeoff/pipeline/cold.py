@@ -12,7 +12,6 @@ from bakeoff.pipeline.mix_worker import Limits, MixWorker, run_sustained
 from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.request import STARTS
 from bakeoff.pipeline.session import PipelineSession
-from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Outcome
 from bakeoff.race import LARGEST_OFFSET
 from bakeoff.record.pipeline import Caches, PipelineMeasurement, PipelineRecord, Start
@@ -68,8 +67,7 @@ def start_mix(
     worker, outcome = next(
         (each for each in ended if each[1].kind != "result" or each[1].value.status != "ok"), ended[0]
     )
-    blocks = [Block(tuple(stamp.wall_ns for stamp in worker.stamps), 0.0)]
-    record = make_record(session, mix, outcome, "cold", blocks, worker.span_s, (), worker.stamps)
+    record = make_record(session, mix, outcome, "cold", (), worker.span_s, (), worker.stamps)
     return replace(record, starts=tuple(starts))
 
 

@@ -22,7 +22,6 @@ from bakeoff.pipeline.session import PipelineSession, loop_reference_folder, mak
 from bakeoff.plan.memory import total
 from bakeoff.plan.rows import short_of_memory
 from bakeoff.process.jobs import AnchorJob, MeasureJob
-from bakeoff.process.phases import Block
 from bakeoff.process.signals import first_signal_waits
 from bakeoff.process.supervisor import Outcome, run_job
 from bakeoff.race import LARGEST_OFFSET, open_sides
@@ -285,9 +284,8 @@ def _sustain(session: PipelineSession, mix: MixPlan, references: Mapping[str, Re
         if outcome.kind == "refused":
             raise BakeoffError(outcome.reason, outcome.code)
         findings += _changed([(mix, references)], loop)
-        blocks = [Block(tuple(stamp.wall_ns for stamp in worker.stamps), 0.0)]
         how: How = "in turn" if len(session.plan.mixes) > 1 else "alone"
-        made = make_record(session, mix, outcome, how, blocks, worker.span_s, findings, worker.stamps)
+        made = make_record(session, mix, outcome, how, (), worker.span_s, findings, worker.stamps)
         running.finish("done", counted(len(worker.stamps), "unit", form=","))
         _keep(session, mix, made, _start(session, mix))
 

@@ -139,15 +139,12 @@ def first_frames(start: Start, fps: float) -> FirstFrames | None:
     return FirstFrames(ready[shown[0]], NEVER_NS if good is None else ready[good], good, tuple(late), parts)
 
 
-def starts_of(record: PipelineRecord) -> dict[Caches, list[tuple[Start, FirstFrames]]]:
-    """Return the starts that made frames with each kind of caches, those with the earliest good frame first."""
-    found: dict[Caches, list[tuple[Start, FirstFrames]]] = {}
-    for start in record.starts if record.sustained is not None else ():
-        if (made := first_frames(start, record.sustained.fps)) is not None:
-            found.setdefault(start.caches, []).append((start, made))
-    for own in found.values():
-        own.sort(key=lambda pair: (pair[1].good_ns, pair[1].first_ns))
-    return found
+def starts_of(record: PipelineRecord, caches: Caches) -> list[tuple[Start, FirstFrames]]:
+    """Return the starts with these caches that made frames, those with the earliest good frame first."""
+    fps = record.sustained.fps if record.sustained is not None else 0.0
+    made = [(start, first_frames(start, fps)) for start in record.starts if start.caches == caches]
+    found = [(start, figures) for start, figures in made if figures is not None]
+    return sorted(found, key=lambda pair: (pair[1].good_ns, pair[1].first_ns))
 
 
 def viewer_of(record: PipelineRecord) -> Viewer | None:

@@ -116,9 +116,11 @@ def _section(entries: Sequence[StoredPipeline], cited: links.Cited | None = None
 def _verdict(row: MixRow) -> Text:
     """Say whether the mix held the rate of its run."""
     record, found = row.record, figures(row.record)
-    if record.how == "cold":
-        return _first(row)
     ended = f"{record.status}: {record.measurement.reason or 'no reason is stored'}"
+    if record.how == "cold":
+        text, good = _first(row), record.status == "ok"
+        text = text if good else f"no verdict, {ended}; {text}"
+        return Text(text, row.name, "good" if good and "never" not in text else "bad")
     if found is None:
         viewer = viewer_of(record)
         few = f"too few units with frames: {len(viewer.units) if viewer is not None else 0}"
@@ -202,7 +204,7 @@ def _cold(rows: Sequence[MixRow], cited: links.Cited | None) -> Section:
     return Section(
         f"{title(first)}, first frames of fresh processes, shown at {_how(rows[0].entry).fps:g} frames a second",
         blocks(
-            *map(_first, rows),
+            *map(_verdict, rows),
             *map(_starts_table, rows),
             listed((Text(str(row.record.mix), row.name) for row in rows), "Mixes"),
             listed(_COUNTED),
@@ -211,16 +213,15 @@ def _cold(rows: Sequence[MixRow], cited: links.Cited | None) -> Section:
     )
 
 
-def _first(row: MixRow) -> Text:
+def _first(row: MixRow) -> str:
     """Say when the first good frame came, and how many a second followed."""
-    record, rates, good = row.record, row.figures, row.record.status == "ok"
     times = [
-        f"{_seconds(made.good_ns for _, made in own)} s {_FOUND[caches]}" for caches, own in starts_of(record).items()
+        f"{_seconds(made.good_ns for _, made in own)} s {text}"
+        for caches, text in _FOUND.items()
+        if (own := starts_of(row.record, caches))
     ]
     text = f"first good frame after {', '.join(times)}" if times else "no frame"
-    text += f"; then {rates.frames_per_s:.2f} frames a second" if rates is not None else ""
-    text = text if good else f"no verdict, {record.status}: {record.measurement.reason}; {text}"
-    return Text(text, row.name, "good" if good and "never" not in text else "bad")
+    return text if row.figures is None else f"{text}; then {row.figures.frames_per_s:.2f} frames a second"
 
 
 def _seconds(times_ns: Iterable[int]) -> str:
@@ -232,7 +233,9 @@ def _seconds(times_ns: Iterable[int]) -> str:
 def _starts_table(row: MixRow) -> Table | None:
     """Return a table with a column for each kind of caches."""
     columns: dict[Caches, dict[str, str]] = {}
-    for caches, own in starts_of(row.record).items():
+    for caches in _FOUND:
+        if not (own := starts_of(row.record, caches)):
+            continue
         start, median = own[(len(own) - 1) // 2]
         columns[caches] = {
             "processes": str(len(own)),

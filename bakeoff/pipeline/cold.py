@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import get_args
 
 from bakeoff.machine import build_cache
-from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.pipeline.assemble import make_record
 from bakeoff.pipeline.mix_worker import Limits, MixWorker, run_sustained
@@ -56,8 +55,7 @@ def start_mix(
         with worker:
             run_sustained(worker, limits, how, lambda: False, running)
             outcome = worker.finish()
-        if outcome.kind == "refused":
-            raise BakeoffError(outcome.reason, outcome.code)
+        outcome.raise_refusal()
         starts.append(_start(caches, worker, outcome))
         ended.append((worker, outcome))
         if not worker.stamps:

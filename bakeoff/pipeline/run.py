@@ -11,7 +11,6 @@ from math import inf
 from pathlib import Path
 
 from bakeoff.machine import build_cache
-from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.pipeline.assemble import How, make_record
 from bakeoff.pipeline.cold import start_mix
@@ -260,8 +259,7 @@ def _measure(
         made = make_record(session, mix, outcome, how, worker.blocks, worker.span_s, found)
         _keep(session, mix, made, running)
     for _, outcome in ended:
-        if outcome.kind == "refused":
-            raise BakeoffError(outcome.reason, outcome.code)
+        outcome.raise_refusal()
 
 
 def _sustain(session: PipelineSession, mix: MixPlan, references: Mapping[str, References], loop: References) -> None:
@@ -281,8 +279,7 @@ def _sustain(session: PipelineSession, mix: MixPlan, references: Mapping[str, Re
                 stop = until_stored.enter_context(first_signal_waits())
                 findings += run_sustained(worker, limits, request.sustained, stop, running)
             outcome = worker.finish()
-        if outcome.kind == "refused":
-            raise BakeoffError(outcome.reason, outcome.code)
+        outcome.raise_refusal()
         findings += _changed([(mix, references)], loop)
         how: How = "in turn" if len(session.plan.mixes) > 1 else "alone"
         made = make_record(session, mix, outcome, how, (), worker.span_s, findings, worker.stamps)

@@ -85,14 +85,18 @@ class Outcome:
     watched: Watched = NOT_WATCHED
     """Recording of a monitor, if one was requested."""
 
+    def raise_refusal(self) -> None:
+        """Raise BakeoffError if the worker refused the request itself."""
+        if self.kind == "refused":
+            raise BakeoffError(self.reason, self.code)
+
     def result_of(self, what: str, log: Path) -> Any:
         """Return `value`; `what` names the job in messages.
 
         Raises BakeoffError with the message and code of the worker's own error, or, if it ended without a result, with
         how it ended and the path of its log.
         """
-        if self.kind == "refused":
-            raise BakeoffError(self.reason, self.code)
+        self.raise_refusal()
         if self.kind != "result":
             raise BakeoffError(f"{what}: {self.kind}: {self.reason}; see {log}", "worker-failed")
         return self.value

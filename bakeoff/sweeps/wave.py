@@ -13,7 +13,6 @@ from math import ceil, inf
 
 from bakeoff.machine import host
 from bakeoff.machine.build_cache import open_folder
-from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
 from bakeoff.process.alarm import alarm_waits
 from bakeoff.process.jobs import NOTHING_TRACED, MeasureResult, TraceResult
@@ -167,8 +166,7 @@ def _task(context: SweepContext, tried: Try, references: References, beside: int
 def _measured(context: SweepContext, tried: Try, ended: WorkerEnd) -> Outcome:
     """Return the worker's outcome with a Measurement as its value. Raises BakeoffError if the request was wrong."""
     outcome = ended.outcome
-    if outcome.kind == "refused":
-        raise BakeoffError(outcome.reason, outcome.code)
+    outcome.raise_refusal()
     if outcome.kind != "result":
         return outcome
     made, traced = outcome.value.measurement, outcome.value.traced

@@ -205,11 +205,11 @@ def test_the_account_of_folded_units_is_that_of_each_unit() -> None:
 PARTS = {"import": 2000 * MS, "weights": 300 * MS, "compile": 1500 * MS, "opening": 90 * MS}
 
 
-def started(times_ms: list[float], frames: int = 1, **changes: Any) -> Start:
+def started(times_ms: list[float], each: int = 1, **changes: Any) -> Start:
     """A process whose parts leave 10 ms before its first unit without a name."""
     units_ns = tuple(round(ms * MS) for ms in times_ms)
     wall_ns = sum(PARTS.values()) + 10 * MS + units_ns[0]
-    return Start("none", wall_ns, PARTS, units_ns, **{"frames": (frames,) * len(units_ns), **changes})
+    return Start("none", wall_ns, PARTS, units_ns, **{"frames": (each,) * len(units_ns), **changes})
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def started(times_ms: list[float], frames: int = 1, **changes: Any) -> Start:
         ([30.0] * 20, {}, 3930, 3930, 0, ()),
         ([30.0, 900.0] + [30.0] * 18, {}, 3930, 4830, 1, (1,)),
         ([500.0] + [30.0] * 19, {}, 4400, 4400, 0, ()),
-        ([30.0] * 5 + [41.0] + [30.0] * 14, {"frames": 1}, 3930, 3930 + 161, 5, (5,)),
-        ([30.0] * 5 + [41.0] + [30.0] * 14, {"frames": 2}, 3930, 3930, 0, ()),
+        ([30.0] * 5 + [41.0] + [30.0] * 14, {}, 3930, 3930 + 161, 5, (5,)),
+        ([30.0] * 5 + [41.0] + [30.0] * 14, {"each": 2}, 3930, 3930, 0, ()),
         ([30.0] * 20, {"wrong": (0,)}, 3930, 3960, 1, ()),
         ([30.0] * 20, {"wrong": tuple(range(20))}, 3930, None, None, ()),
         ([30.0] * 14 + [41.0] + [30.0] * 5, {}, 3930, None, None, (14,)),

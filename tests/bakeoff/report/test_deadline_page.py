@@ -210,7 +210,7 @@ def test_a_cold_run_says_when_the_first_good_frame_comes_and_what_the_time_befor
 
 
 def test_a_cold_run_that_is_wrong_has_no_verdict_and_one_that_never_keeps_up_has_no_good_frame() -> None:
-    wrong = cold(made=measured(status="parity_failed", reason="unit 0: video"))
+    wrong = cold(measurement=measured(status="parity_failed", reason="unit 0: video"))
     assert "no verdict, parity_failed: unit 0: video; first good frame" in " ".join(text_of(wrong).split())
     slow = cold()
     slow = replace(slow, starts=tuple(replace(each, units_ns=(50_000_000,) * 20) for each in slow.starts))

@@ -107,7 +107,8 @@ def build_programs(job: PipelineJob | AnchorJob, report: Report) -> tuple[list[L
 
 def loaded_programs(loop: Loop, folders: Mapping[str, str], threads: int) -> dict[Key, ProgramEngine]:
     """Load the artifact of each `slot.program` in the form that a runner takes. Raises what `load` raises."""
-    artifacts, found = {name: load(name, threads=threads) for name in {*folders.values()}}, {}
+    artifacts = {name: load(name, threads=threads) for name in {*folders.values()}}
+    found = dict[Key, ProgramEngine]()
     for key in loop.programs:
         artifact = artifacts[folders[str(key)]]
         program = artifact.program(key.program)

@@ -241,7 +241,7 @@ def _starts_table(row: MixRow) -> Table | None:
             "processes": str(len(own)),
             "frame 1 [95 %]": _seconds(made.first_ns for _, made in own),
             "good [95 %]": _seconds(made.good_ns for _, made in own),
-            **{part: f"{ns / 1e9:.3f} s" for part, ns in median.parts_ns.items() if ns},
+            **{part: f"{ns / 1e9:.3f} s" if round(ns / 1e6) else "" for part, ns in median.parts_ns.items()},
             "of unit": "none" if median.good is None else str(median.good),
             "late units": some_of([*map(str, median.late)], _MOST_UNITS),
             "wrong units": some_of([*map(str, start.wrong)], _MOST_UNITS),

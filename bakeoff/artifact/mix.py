@@ -1,5 +1,6 @@
 """Exports a mix of a pipeline as one folder: an artifact for each slot, and the list of calls."""
 
+import shutil
 from pathlib import Path
 
 from bakeoff.artifact.export import export, plan_export, staged
@@ -8,6 +9,7 @@ from bakeoff.export.manifest import MANIFEST, MIX, formatted
 from bakeoff.export.mix import MIX_SCHEMA, MixManifest, is_mix, read_mix, seal_mix
 from bakeoff.mix import SlotChoice
 from bakeoff.models.errors import BakeoffError
+from bakeoff.pipeline.forecast import is_exported
 from bakeoff.pipeline.plan import PipelinePlan, in_way
 from bakeoff.process.environment import PASSIVE
 from bakeoff.record.source import pipeline_hash
@@ -44,6 +46,21 @@ def export_mix(
             record=entry.id,
         )
         (part / MANIFEST).write_bytes(formatted(seal_mix(manifest)))
+
+
+def exported(made: PipelinePlan, runs: Path, progress: Progress) -> dict[str, dict[str, str] | str]:
+    """Export each mix beside its caches; return by its string the folder of each `slot.program`, or why it has none."""
+    found: dict[str, dict[str, str] | str] = {}
+    for mix in made.mixes:
+        target, folders = mix.cache_folder.with_name(f"{mix.cache_folder.name}-artifacts"), dict[str, str]()
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            for choice in sorted(mix.mix.slots, key=is_exported):  # what cannot be is said before another takes minutes
+                folders |= _export_slot(made, choice, target, runs, f"bakeoff deadline {made.loop.typed}", progress)
+            found[str(mix.mix)] = {name: str(target / folder) for name, folder in folders.items()}
+        except BakeoffError as error:
+            found[str(mix.mix)] = str(error)
+    return found
 
 
 def is_whole(folder: Path) -> bool:

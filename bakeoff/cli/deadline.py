@@ -20,6 +20,9 @@ def deadline(
         bool, typer.Option("--paced", help="Ask for units at that rate, not as fast as they come.")
     ] = False,
     buffer: Annotated[int, typer.Option(help="Units that are ready when the playback starts.")] = 1,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Time the first good frame of fresh processes, with and without caches.")
+    ] = False,
 ) -> None:
     """Whether a mix holds a frame rate for minutes: units too late, least buffer, percentiles, droop."""
     from bakeoff.record.pipeline import Sustained
@@ -27,6 +30,6 @@ def deadline(
 
     if fps == 0:
         raise BakeoffError("0 frames a second: give a rate above 0", "bad-option")
-    request = replace(options.request, minutes=minutes, sustained=Sustained(fps or 0.0, paced, buffer))
+    request = replace(options.request, minutes=minutes, sustained=Sustained(fps or 0.0, paced, buffer), cold=cold)
     request = replace(request, mixes=request.mixes or ("best",))
     run_mixes(replace(options, request=request), page.of_runs, lambda stored: {"mixes": page.as_rows(stored)})

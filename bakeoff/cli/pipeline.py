@@ -278,6 +278,7 @@ def run_mixes(
 
     Returns None after a dry run. Raises typer.Exit with 130 if it was interrupted, and 3 if nothing was measured.
     """
+    from bakeoff.artifact.mix import exported
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import paths
@@ -302,6 +303,8 @@ def run_mixes(
     for text in plan.notes:
         say(text)
     with TerminalProgress() as progress:
+        if options.request.cold:
+            plan = replace(plan, artifacts=exported(plan, folder, progress))
         done = run_pipeline(plan, folder, options.note, options.resume, progress)
     if options.as_json:
         ids = [entry.id for entry in done.stored]

@@ -24,7 +24,7 @@ from bakeoff.sweeps.assemble import (
     source_of,
 )
 
-How = Literal["alone", "interleaved", "in turn"]
+How = Literal["alone", "interleaved", "in turn", "cold"]
 
 
 def make_record(
@@ -43,6 +43,7 @@ def make_record(
     `stamps` are the units of a sustained run.
     """
     plan, watched = session.plan, outcome.watched
+    blocks = blocks or [Block(tuple(stamp.wall_ns for stamp in stamps), 0.0)]
     request, loop, subject = plan.request, plan.loop, plan.subject
     configs = {slot: of.component.preset(loop.presets[slot]).config for slot, of in plan.slots.items()}
     return PipelineRecord(

@@ -49,7 +49,7 @@ def forecasts(
     for choice in sorted(set.intersection(*needed) - failed if needed else (), key=str):
         records = {name: own[choice].record for name, own in programs.items() if choice in known[name]}
         kinds = {record.quantisation for record in records.values()} - {""}
-        if (classes is None or kinds <= {*classes}) and not (exportable and not _is_exported(choice)):
+        if (classes is None or kinds <= {*classes}) and not (exportable and not is_exported(choice)):
             times = {slot: calls_ms(records, calls, means, in_loop), **_between_ms(made.loop, choice)}
             sqnr = least([sqnr_db(record.measurement.parity) for record in records.values()])
             found[choice] = Forecast(
@@ -80,7 +80,8 @@ def promised(made: "PipelinePlan", choices: Sequence[SlotChoice]) -> Forecast | 
     return combined(found, process_bytes(made), made.spread) if called else None
 
 
-def _is_exported(choice: SlotChoice) -> bool:
+def is_exported(choice: SlotChoice) -> bool:
+    """Return whether the choice's backend has an artifact format."""
     backend = choice.backends[-1].name
     return backend in backend_names() and resolve_backend(backend).artifact is not None
 

@@ -12,7 +12,7 @@ from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.jobs import PipelineJob
 from bakeoff.process.phases import Block, UnitStamp
-from bakeoff.process.supervisor import Event, LiveWorker, Outcome
+from bakeoff.process.supervisor import Event, LiveWorker, Outcome, spent_s
 from bakeoff.race import not_idle, take_turns
 from bakeoff.record.deadline import Viewer
 from bakeoff.record.finding import Finding, new_finding
@@ -75,6 +75,10 @@ class MixWorker:
     """Units of a sustained run so far."""
     span_s: float = 0.0
     """Seconds between the commands and their answers, summed over all turns, by this process's clock."""
+    cold: bool = False
+    """Whether the time from the start of its process counts."""
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    """Folder of the artifact with each `slot.program`, to be loaded instead of built."""
     beside: int = 0
     """0: mixes open one after the other, since what one builds is in the others' way as they check their loops."""
     _worker: LiveWorker = field(init=False)
@@ -99,6 +103,8 @@ class MixWorker:
             profile=session.profile_of(mix),
             horizon_db=request.horizon_db,
             sustained=request.sustained,
+            cold=self.cold,
+            artifacts=dict(self.artifacts),
         )
         timed = (UNIT,) if request.monitor else ()
         launch = replace(session.launch_of(mix, self.running), on_event=self._on_event, timed=timed)
@@ -112,6 +118,11 @@ class MixWorker:
     @property
     def label(self) -> str:
         return self.mix.label
+
+    def until_first_s(self) -> Mapping[str, float]:
+        """Return the seconds of each phase until the first unit was reported, by this process's clock."""
+        phases = [phase for phase, _ in self._worker.timeline]
+        return spent_s(self._worker.timeline[: phases.index(UNIT) + 1])
 
     def _on_event(self, event: Event) -> None:
         if event.stamp is not None:

@@ -17,6 +17,7 @@ from bakeoff.pipeline.describe import described_loop, with_models
 from bakeoff.pipeline.forecast import forecasts, promised
 from bakeoff.pipeline.parts import KnownParts, known_parts, usable
 from bakeoff.pipeline.request import (
+    STARTS,
     PipelineRequest,
     RequestedMix,
     Role,
@@ -71,6 +72,11 @@ class MixPlan:
         return f"{self.mix.slug}-{digest(str(self.mix))[:6]}"
 
     @property
+    def keeps_caches(self) -> bool:
+        """Whether a build leaves files that make the next one faster."""
+        return any(resolve_backend(step.backend).caches for row in self.rows.values() for step in row.steps)
+
+    @property
     def never_runs(self) -> Precheck | None:
         """Why the mix can never run on this machine; None if it may, since a shortage of memory may pass."""
         return lasting(self.precheck)
@@ -100,6 +106,8 @@ class PipelinePlan:
     slots: Mapping[str, Plan] = field(default_factory=dict)
     """For each slot, the plan of a sweep with the rows of all mixes, by which the slot's references are made."""
     mixes: tuple[MixPlan, ...] = ()
+    artifacts: Mapping[str, Mapping[str, str] | str] = field(default_factory=dict)
+    """Of a cold run: by the string of a mix, the folder of each `slot.program`'s artifact, or why it has none."""
     key: str = ""
     """Hash of what must be the same for `--resume`: mixes, policy, units, profile, host, versions and commit."""
 
@@ -230,7 +238,7 @@ def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress)
     facts += [host.read_host(), host.read_versions(), *paths.commit()]
     if (sustained := request.sustained) is not None:
         request = replace(request, sustained=replace(sustained, fps=sustained.fps or plan.loop.rate or USUAL_FPS))
-        facts += [request.sustained, request.minutes]
+        facts += [request.sustained, request.minutes, request.cold]
     return replace(
         plan,
         request=request,
@@ -409,7 +417,8 @@ def _cost(plan: PipelinePlan, mix: MixPlan, earlier: StoredPipeline | None) -> d
             units_s = _ROLLOUT_RUNS * request.units * unit_s
         if request.sustained is not None:
             units_s = request.minutes * 60
-        seconds = sum(guess_build_s(row) or _GUESS_EAGER_S for row in mix.rows.values()) + units_s
+        builds_s = sum(guess_build_s(row) or _GUESS_EAGER_S for row in mix.rows.values())
+        seconds = builds_s * (STARTS if request.cold else 1) + units_s
         source = "parts" if promise is not None else GUESS
     return {
         "mix": str(mix.mix),

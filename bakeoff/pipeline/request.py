@@ -29,6 +29,8 @@ MINUTES = 10.0
 """Approximate time limit for the rounds of a run, all mixes together."""
 MOST_MINUTES = 24 * 60.0
 LEAST_FPS, MOST_FPS, MOST_BUFFER = 0.1, 1000.0, 1000
+STARTS = 7
+"""Fresh processes of each mix with each kind of caches: the fewest that bound a median with 95 % confidence are six."""
 MOST_TRACED = 200
 """Largest number of traced units: the trace of more takes gigabytes."""
 
@@ -64,6 +66,8 @@ class PipelineRequest:
     """The budget whose candidates the mixes are."""
     sustained: Sustained | None = None
     """Run each mix by itself for `minutes`, however many units that takes; `fps` 0 is the rate of the pipeline."""
+    cold: bool = False
+    """Run each mix in fresh processes, which share the minutes, and count from their start."""
 
 
 def check_counts(request: PipelineRequest) -> None:
@@ -76,6 +80,9 @@ def check_counts(request: PipelineRequest) -> None:
     if (how := request.sustained) is not None:
         if how.fps and not LEAST_FPS <= how.fps <= MOST_FPS:
             raise BakeoffError(f"{how.fps:g} frames a second: give {LEAST_FPS:g} to {MOST_FPS:g}", "bad-option")
+        if request.cold and (how.paced or how.buffer != 1):
+            text = "--cold shows the first frame as soon as it is there; leave out --paced and --buffer"
+            raise BakeoffError(text, "bad-option")
         if not 1 <= how.buffer <= MOST_BUFFER:
             raise BakeoffError(f"--buffer {how.buffer}: give 1 to {MOST_BUFFER} units", "bad-option")
     asked = request.profile

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from bakeoff.backends import resolve_backend
 from bakeoff.machine import build_cache
-from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.pipeline.assemble import How, make_record
+from bakeoff.pipeline.cold import start_mix
 from bakeoff.pipeline.compiler_log import seen_apart
 from bakeoff.pipeline.mix_worker import Limits, MixWorker, open_caches, run_rounds, run_sustained, wait_until_ready
 from bakeoff.pipeline.plan import MixPlan, PipelinePlan
@@ -23,7 +23,6 @@ from bakeoff.plan.memory import total
 from bakeoff.plan.rows import short_of_memory
 from bakeoff.process.environment import PASSIVE
 from bakeoff.process.jobs import AnchorJob, MeasureJob
-from bakeoff.process.phases import Block
 from bakeoff.process.signals import first_signal_waits
 from bakeoff.process.supervisor import Outcome, run_job
 from bakeoff.race import LARGEST_OFFSET, open_sides
@@ -146,7 +145,12 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
             _measure(session, [each], loop, "alone")
     elif session.plan.request.sustained is not None:
         for mix, references in session.order.sample(ready, len(ready)):
-            _sustain(session, mix, references, loop)
+            if session.plan.request.cold:
+                _keep(
+                    session, mix, start_mix(session, mix, references, loop, _limits(session, 1)), _start(session, mix)
+                )
+            else:
+                _sustain(session, mix, references, loop)
     elif len(ready) > 1 and short_of_memory(total([mix.memory for mix, _ in ready]), session.plan.subject.device):
         progress.say("The mixes do not fit in memory at once; they run in turn.")
         for each in session.order.sample(ready, len(ready)):
@@ -292,8 +296,7 @@ def _measure(
         made = make_record(session, mix, outcome, how, worker.blocks, worker.span_s, found)
         _keep(session, mix, made, running)
     for _, outcome in ended:
-        if outcome.kind == "refused":
-            raise BakeoffError(outcome.reason, outcome.code)
+        outcome.raise_refusal()
 
 
 def _sustain(session: PipelineSession, mix: MixPlan, references: Mapping[str, References], loop: References) -> None:
@@ -313,12 +316,10 @@ def _sustain(session: PipelineSession, mix: MixPlan, references: Mapping[str, Re
                 stop = until_stored.enter_context(first_signal_waits())
                 findings += run_sustained(worker, limits, request.sustained, stop, running)
             outcome = worker.finish()
-        if outcome.kind == "refused":
-            raise BakeoffError(outcome.reason, outcome.code)
+        outcome.raise_refusal()
         findings += _changed([(mix, references)], loop)
-        blocks = [Block(tuple(stamp.wall_ns for stamp in worker.stamps), 0.0)]
         how: How = "in turn" if len(session.plan.mixes) > 1 else "alone"
-        made = make_record(session, mix, outcome, how, blocks, worker.span_s, findings, worker.stamps)
+        made = make_record(session, mix, outcome, how, (), worker.span_s, findings, worker.stamps)
         running.finish("done", counted(len(worker.stamps), "unit", form=","))
         _keep(session, mix, made, _start(session, mix))
 

@@ -114,8 +114,7 @@ def make_loop_reference(plan: PipelinePlan, mixes: Sequence[MixPlan], launch: La
     for some in missing if free else [tuple(dtypes)]:  # each is kept if the next one is interrupted
         job = LoopReferenceJob(plan.subject, some, plan.reference_units, str(folder), free)
         outcome = run_job(job, NoneType, launch)
-        if outcome.kind == "refused":
-            raise BakeoffError(outcome.reason, outcome.code)
+        outcome.raise_refusal()
         if outcome.kind != "result":
             reason = f"no reference loop to compare with: its worker: {outcome.reason}"
             return replace(outcome, reason=reason), References(folder, {})

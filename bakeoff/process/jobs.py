@@ -270,6 +270,11 @@ class PipelineJob:
     """
     sustained: Sustained | None = None
     """How to run units from the first command until `stop`, without a command for each."""
+    cold: bool = False
+    """Whether the time from the start of the process counts: nothing is called or checked before the first unit but
+    what a deployment must."""
+    artifacts: dict[str, str] = field(default_factory=dict)
+    """Folder of the artifact with each `slot.program`, to be loaded instead of built; empty: all are built."""
 
 
 @dataclass(frozen=True, slots=True)

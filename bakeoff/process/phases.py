@@ -47,6 +47,7 @@ PHASES: Mapping[str, PhaseInfo] = {
     "block": PhaseInfo("running a block of calls"),
     "loop reference": PhaseInfo("running the loop in eager and high precision", "reference", by_step=True),
     "loop check": PhaseInfo("comparing units of the loop with the reference", by_step=True),
+    "bind": PhaseInfo("binding programs to the loop's memory", "build"),
     "opening": PhaseInfo("opening a session"),
     "unit": PhaseInfo("running units"),
     "rounds": PhaseInfo("rounds"),

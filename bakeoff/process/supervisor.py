@@ -98,14 +98,18 @@ class Outcome:
         phases = [phase for phase, _ in self.timeline]
         return (self.timeline[phases.index("turn") + 1][1], self.timeline[-1][1]) if "turn" in phases else None
 
+    def raise_refusal(self) -> None:
+        """Raise BakeoffError if the worker refused the request itself."""
+        if self.kind == "refused":
+            raise BakeoffError(self.reason, self.code)
+
     def result_of(self, what: str, log: Path) -> Any:
         """Return `value`; `what` names the job in messages.
 
         Raises BakeoffError with the message and code of the worker's own error, or, if it ended without a result, with
         how it ended and the path of its log.
         """
-        if self.kind == "refused":
-            raise BakeoffError(self.reason, self.code)
+        self.raise_refusal()
         if self.kind != "result":
             raise BakeoffError(f"{what}: {self.kind}: {self.reason}; see {log}", "worker-failed")
         return self.value
@@ -337,8 +341,8 @@ class LiveWorker:
             phase=self.phase,
             leftovers=self._report.get("leftovers", 0),
             log_dropped=self._report.get("log_dropped", 0),
-            phase_s=_spent_s(self.timeline),
-            worker_phase_s=_spent_s(self._worker_timeline),
+            phase_s=spent_s(self.timeline),
+            worker_phase_s=spent_s(self._worker_timeline),
             gpu_peaks=self._meter.peaks(),
             watched=self._watched,
             timeline=tuple(self.timeline),
@@ -436,7 +440,7 @@ def _pipe(opened: contextlib.ExitStack) -> tuple[int, int]:
     return ends
 
 
-def _spent_s(entered: Sequence[tuple[str, float]]) -> dict[str, float]:
+def spent_s(entered: Sequence[tuple[str, float]]) -> dict[str, float]:
     """Return the seconds from the start of each phase to that of the next, summed by phase; a time of 0 is unknown."""
     found: dict[str, float] = {}
     for (phase, began), (_, ended) in pairwise(entered):

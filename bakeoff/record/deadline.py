@@ -6,10 +6,11 @@ unit makes one late unit unless the mix falls behind.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Final
 
 from bakeoff.record.frames import nearest_rank
-from bakeoff.record.pipeline import PipelineRecord, Sustained
+from bakeoff.record.pipeline import Caches, PipelineRecord, Start, Sustained
 from bakeoff.record.statistics import interval_ranks, quantile_ranks, summarise_ns
 
 PERCENTILES: Final = {"median": (0.5, 1), "p90": (0.9, 10), "p99": (0.99, 100), "p99.9": (0.999, 1000)}
@@ -17,7 +18,7 @@ PERCENTILES: Final = {"median": (0.5, 1), "p90": (0.9, 10), "p99": (0.99, 100), 
 Percentile = tuple[int, int | None, int | None]
 """A percentile of unit times in ns by nearest rank, which is one of the times that occurred, and the ends of its 95 %
 interval by order statistics; None for an end that lies beyond the units that ran."""
-MINUTE_NS = 60_000_000_000
+MINUTE_NS, NEVER_NS = 60_000_000_000, 1 << 62
 _FEWEST_IN_A_MINUTE = 6
 
 
@@ -102,6 +103,48 @@ class Figures:
         """Whether the units make the frames of the rate, and their last third does. Otherwise the buffer that hides
         every late unit grows with the length of the run, and none is enough."""
         return min(self.made_fps, self.last_third_fps) >= self.fps
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFrames:
+    """Figures of a fresh process, for a viewer that is shown each unit as soon as the one before it was seen."""
+
+    first_ns: int
+    """Time from the start of the process to the first frame."""
+    good_ns: int
+    """Time to the first frame that is right, as all later ones are, and after which no unit is late; `NEVER_NS` if
+    there is none, or fewer than six units or a third of them follow it."""
+    good: int | None
+    """Unit of that frame; None if there is none."""
+    late: tuple[int, ...]
+    """Units that took longer than the frames of the one before them are shown."""
+    parts_ns: dict[str, int]
+    """Parts of the time to the good frame, or to the first one if none is good; they add up to it."""
+
+
+def first_frames(start: Start, fps: float) -> FirstFrames | None:
+    """Return the figures of a fresh process; None if it made no frame."""
+    shown = [unit for unit, count in enumerate(start.frames) if count]
+    if not shown:
+        return None
+    ready = [start.wall_ns + ns for ns in accumulate((0, *start.units_ns[1:]))]
+    late = [unit for last, unit in pairwise(shown) if (ready[unit] - ready[last]) * fps > start.frames[last] * 1e9]
+    least = max([shown[0], *late, *(unit + 1 for unit in start.wrong)])
+    left = [unit for unit in shown if unit >= least]
+    good = left[0] if len(left) > max(_FEWEST_IN_A_MINUTE, len(shown) / 3) else None
+    parts = {**start.parts_ns, "first calls": sum(start.units_ns[: shown[0] + 1])}
+    parts["filling"] = 0 if good is None else ready[good] - ready[shown[0]]
+    total_ns = ready[shown[0]] + parts["filling"]
+    parts["rest"] = total_ns - sum(parts.values())
+    return FirstFrames(ready[shown[0]], NEVER_NS if good is None else ready[good], good, tuple(late), parts)
+
+
+def starts_of(record: PipelineRecord, caches: Caches) -> list[tuple[Start, FirstFrames]]:
+    """Return the starts with these caches that made frames, those with the earliest good frame first."""
+    fps = record.sustained.fps if record.sustained is not None else 0.0
+    made = [(start, first_frames(start, fps)) for start in record.starts if start.caches == caches]
+    found = [(start, figures) for start, figures in made if figures is not None]
+    return sorted(found, key=lambda pair: (pair[1].good_ns, pair[1].first_ns))
 
 
 def viewer_of(record: PipelineRecord) -> Viewer | None:

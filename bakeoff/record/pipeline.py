@@ -339,6 +339,32 @@ class Sustained:
     shown."""
 
 
+Caches = Literal["artifact", "none", "compiler"]
+"""What a fresh process finds of its mix: exported artifacts, nothing, or the caches that an earlier build left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A fresh process of a mix, from its start to its last unit; units lie end to end."""
+
+    caches: Caches
+    wall_ns: int = 0
+    """Time from the start of the process until its first unit was reported, by the parent's clock, without what only
+    the lab does: reading references, comparing outputs. 0 if no unit ran."""
+    parts_ns: dict[str, int] = field(default_factory=dict)
+    """Parts of that time before the first unit: import, weights, load, compile, opening."""
+    units_ns: tuple[int, ...] = ()
+    """Wall time of each unit; those after the first include that of opening their session."""
+    frames: tuple[int, ...] = ()
+    wrong: tuple[int, ...] = ()
+    """Units whose outputs or new state are beyond the limits. The reference's units start from its state; later ones
+    count as its last one does."""
+    moved: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For a unit's number, the programs that were compiled or captured in it, as in `Units`."""
+    problem: str = ""
+    """Why it has no units, or how it ended if not with a result."""
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineMeasurement:
     """A worker's report on one mix; the parent makes a record from it."""
@@ -407,8 +433,9 @@ class PipelineRecord(Header):
 
     kind: Literal["pipeline"] = "pipeline"
     run: str
-    """Id of the run that made it. Mixes of one run took turns if `how` is `interleaved`; a `rollout` has no times."""
-    how: Literal["alone", "interleaved", "in turn", "rollout"]
+    """Id of the run that made it. Mixes of one run took turns if `how` is `interleaved`; a `rollout` has no times; a
+    `cold` one has `starts`, and as its measurement that of the first process that is not ok, else of the first."""
+    how: Literal["alone", "interleaved", "in turn", "rollout", "cold"]
     mix: Mix
     subject_id: str
     """Hash of what is computed: pipeline, preset, options, configs, seeds and weights."""
@@ -440,6 +467,8 @@ class PipelineRecord(Header):
     """What was promised of the mix before it ran; None if records allow no promise."""
     sustained: Sustained | None = None
     """None for a run of a number of units."""
+    starts: tuple[Start, ...] = ()
+    """Fresh processes, in the order in which they ran; before them one with a problem for caches that cannot be had."""
 
     @property
     def status(self) -> Status:

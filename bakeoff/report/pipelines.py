@@ -69,10 +69,11 @@ def newest_rollouts(runs: Iterable[StoredPipeline]) -> tuple[StoredPipeline, ...
 
 
 def sustained_tables(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
-    """Return the newest sustained run of each mix, by subject, machine, and rate, pace and buffer of the viewer."""
+    """Return the newest sustained run of each mix, by subject, machine, and rate, pace and buffer of the viewer,
+    cold ones apart."""
     found: dict[tuple[object, ...], dict[str, StoredPipeline]] = {}
     for entry in sorted(runs, key=lambda run: (run.record.created, run.id)):
-        key = *subject_key(entry.record), entry.record.sustained
+        key = *subject_key(entry.record), entry.record.sustained, entry.record.how == "cold"
         found.setdefault(key, {})[str(entry.record.mix)] = entry
     return [[*entries.values()] for entries in found.values()]
 

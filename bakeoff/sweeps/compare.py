@@ -145,8 +145,7 @@ class CompareWorker:
         Raises BakeoffError if the request itself was wrong (for example, weights that differ from those described).
         """
         outcome = self._worker.finish(Measurement)
-        if outcome.kind == "refused":
-            raise BakeoffError(outcome.reason, outcome.code)
+        outcome.raise_refusal()
         record = make_record(self.context, self.row, replace(outcome, timeline=()))  # it had no turn of its own
         apart = clocks_apart(*(of.get("block", 0.0) for of in (outcome.phase_s, outcome.worker_phase_s)))
         return record if apart is None else unstable(record, new_finding("clock-span", apart))

@@ -64,8 +64,7 @@ def describe(
         found: _Result = outcome.value
         return found
     running.finish(outcome.kind, "")
-    if outcome.kind == "refused":
-        raise BakeoffError(outcome.reason, outcome.code)
+    outcome.raise_refusal()
     raise BakeoffError(f"{name} cannot be described: {outcome.reason}; its output is in {log}", "worker-failed")
 
 

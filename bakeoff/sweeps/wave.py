@@ -13,7 +13,6 @@ from math import ceil, inf
 
 from bakeoff.machine import host
 from bakeoff.machine.build_cache import open_folder
-from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import NOTHING_TRACED, Job, MeasureResult, TraceResult
 from bakeoff.process.phases import TIMED
@@ -163,8 +162,7 @@ def _job(context: SweepContext, tried: Try, references: References, beside: int)
 
 def _measured(context: SweepContext, tried: Try, outcome: Outcome) -> Outcome:
     """Return the worker's outcome with a Measurement as its value. Raises BakeoffError if the request was wrong."""
-    if outcome.kind == "refused":
-        raise BakeoffError(outcome.reason, outcome.code)
+    outcome.raise_refusal()
     if outcome.kind != "result":
         return outcome
     made, traced = outcome.value.measurement, outcome.value.traced

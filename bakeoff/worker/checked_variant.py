@@ -80,26 +80,36 @@ def _failed(stage: StageError, loaded: LoadedSubject) -> Measurement:
     return Measurement(stage.status, stage.reason, settings=settings(), weights=loaded.weights, traceback=text)
 
 
-def build_and_check(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn = at_once) -> CheckedVariant:
+def build_and_check(
+    job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn = at_once, cold: bool = False
+) -> CheckedVariant:
     """Build and prove the job's variant, and compare two calls on each set of inputs with the reference.
 
-    Waits for `turn` before these calls: beside other builds they take many times as long. Raises StageError if the
-    variant's own code fails, if its reference cannot be used, or if its engine is for another GPU.
+    With `cold`, build with one set of inputs, and compare nothing: a build calls its engine once. Waits for `turn`
+    before these calls: beside other builds they take many times as long. Raises StageError if the variant's own code
+    fails, if its reference cannot be used, or if its engine is for another GPU.
     """
     if job.target:
         text = f"engines for {job.target} are built here and run elsewhere; use bakeoff sweep, or bakeoff export"
         raise StageError("unsupported", Unsupported(text))
     device = job.subject.device
+    if cold:
+        loaded = replace(loaded, sets=loaded.sets[:1])
+        report("check")
     with one_thread(job.overlapped):
         reference, watch = _reference(job, loaded)
+        if cold:
+            report("weights")
         sets = cast_subject(loaded, job.dtype, device)
     report("build")
     built = build_engine(job, loaded, sets, report=report)
     report("prove")
     proof = call_stage(built.engine.prove)
+    checked = CheckedVariant(loaded, sets, built, proof, reference, watch, [])
+    if cold:
+        return checked
     turn()
     report("check")
-    checked = CheckedVariant(loaded, sets, built, proof, reference, watch, [])
     for index, call in enumerate(built.calls):
         checked.differences.extend(_compare_two_calls(checked, index, call, device))
     return checked

@@ -17,14 +17,17 @@ _SPARE_CORES = 0.25
 """Cores that a process may keep busy beyond its threads, for the interpreter and the measurement itself."""
 
 
-def decide_status(fallback: str, parity: Parity, problem: str | None, alarms: Sequence[Finding]) -> tuple[Status, str]:
+def decide_status(
+    fallback: str, parity: Parity | None, problem: str | None, alarms: Sequence[Finding]
+) -> tuple[Status, str]:
     """Return the first status that applies, with its reason: fell_back, parity_failed, unstable, ok.
 
-    `fallback` is ProofRecord.fell_back; `problem` is an output problem that no parity figure shows, None for none.
+    `fallback` is ProofRecord.fell_back; `parity` is None if nothing was compared; `problem` is an output problem that
+    no parity figure shows, None for none.
     """
     if fallback:
         return "fell_back", fallback_reason(fallback)
-    if not parity.passed:
+    if parity is not None and not parity.passed:
         return "parity_failed", parity.problem
     if problem is not None:
         return "parity_failed", problem

@@ -11,10 +11,12 @@ import artifacts
 import pytest
 import torch
 from lab import Recorder, marked_folder
+from mixes import loop_of
 from pipeline_records import pipeline_record
 from typer.testing import CliRunner
 
 from bakeoff.artifact.mix import export_mix
+from bakeoff.artifact.mix import exported as exported_mixes
 from bakeoff.backends.format import BadArtifact
 from bakeoff.cli import app
 from bakeoff.export import load
@@ -29,6 +31,7 @@ from bakeoff.pipeline.plan import PipelinePlan, make_pipeline_plan, make_program
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.record.store import StoredPipeline
 from bakeoff.tuned.apply import apply
+from bakeoff.worker.pipeline.programs import loaded_programs
 
 pytestmark = pytest.mark.timeout(300)
 MIX = "wm=onnxruntime/fp32,image=onnxruntime/fp32"
@@ -108,6 +111,27 @@ def test_a_wrong_artifact_among_right_ones_is_found(mix: Path, monkeypatch: pyte
     assert done.exit_code == 1
     assert "does not compute what was exported: picture/image" in done.stderr
     assert len(json.loads(done.stdout)["artifacts"]) == 2
+
+
+def test_a_cold_start_takes_each_artifact_as_an_engine(mix: Path) -> None:
+    folders = {name: str(mix / folder) for name, folder in read_mix(mix).artifacts.items()}
+    programs = loaded_programs(loop_of("loops:Small"), folders, 1)
+    assert {str(key) for key in programs} == set(folders)
+    for key, one in programs.items():
+        port = one.engine.port(one.inputs, one.outputs)
+        port.call()
+        wanted = load(folders[str(key)])(**one.inputs)
+        assert all(torch.equal(port.outputs[name], wanted[name]) for name in one.outputs)
+
+
+def test_a_mix_with_a_slot_that_cannot_be_exported_says_so_before_another_one_is(tmp_path: Path) -> None:
+    with marked_folder(tmp_path):
+        request = PipelineRequest("loops:Small", mixes=("wm=onnxruntime/fp32",), device="cpu", threads=1)
+        plan = make_pipeline_plan(request, tmp_path / "runs", Recorder())
+        (why,) = exported_mixes(plan, tmp_path / "runs", Recorder()).values()
+        assert isinstance(why, str)
+        assert why.startswith("eager has no artifact format")
+        assert not [*tmp_path.rglob("*-artifacts")]
 
 
 def test_a_program_that_has_the_modules_uses_all_of_its_artifacts(mix: Path) -> None:

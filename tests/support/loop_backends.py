@@ -3,6 +3,8 @@
 import copy
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING
 
 from bakeoff.backends.backend import (
@@ -58,6 +60,39 @@ def _prepare(
     return Prepared(module)
 
 
+@dataclass(frozen=True)
+class _InCall(ModuleEngine):
+    """Does something in one of its calls, counted from the one of its build."""
+
+    made: list[int] = field(default_factory=list)
+
+    def activity(self) -> Mapping[str, int]:
+        return {"compiled": len(self.made)}
+
+
+def _in_call(number: int, wrong: float = 0.0, compiles: bool = True) -> Backend:
+    """A backend whose engines take 100 ms in call `number`, in which they also compile, or add `wrong`."""
+
+    def build(module: "nn.Module", _in: "Mapping[str, Tensor]", _options: NoOptions, _of: BuildContext) -> Engine:
+        calls, made = count(1), list[int]()
+
+        def call(*inputs: "Tensor") -> "tuple[Tensor, ...]":
+            outputs: tuple[Tensor, ...] = module(*inputs)
+            if next(calls) != number:
+                return outputs
+            if compiles:
+                made.append(number)
+            time.sleep(0.1)
+            return tuple(output + wrong for output in outputs)
+
+        return _InCall(call, rebinding=True, made=made)
+
+    return Backend(f"in-call-{number}", "a test's", build=build, runs_eagerly=True)
+
+
+COMPILES_IN_SECOND = _in_call(2)
+ALLOCATES_IN_HUNDREDTH = _in_call(100, compiles=False)
+FIRST_WRONG = _in_call(2, wrong=1.0, compiles=False)
 COMPILES_AGAIN = Backend("compiles-again", "a test's", build=_compiling, runs_eagerly=True)
 FALLS_BACK = Backend("falls-back", "a test's", build=_falling, runs_eagerly=True)
 GOES_WRONG = Backend("goes-wrong", "a test's", build=_go_wrong, runs_eagerly=True)

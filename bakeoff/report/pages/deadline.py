@@ -4,9 +4,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from bakeoff.models.words import counted
-from bakeoff.record.deadline import PERCENTILES, Figures, Percentile, figures, viewer_of
-from bakeoff.record.pipeline import Sustained
+from bakeoff.models.words import counted, some_of
+from bakeoff.record.deadline import (
+    NEVER_NS,
+    PERCENTILES,
+    Figures,
+    Percentile,
+    figures,
+    first_frames,
+    percentile,
+    starts_of,
+    viewer_of,
+)
+from bakeoff.record.pipeline import Caches, Sustained
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document, links
 from bakeoff.report.document import Document, Heading, Section, Table, Text, blocks, listed
@@ -63,6 +73,9 @@ def as_rows(runs: Iterable[StoredPipeline]) -> list[dict[str, Any]]:
             "paced": _how(entry).paced,
             "buffer": _how(entry).buffer,
             "figures": {**asdict(found), "keeps_up": found.keeps_up} if (found := figures(entry.record)) else None,
+            "starts": [
+                {**asdict(start), "figures": first_frames(start, _how(entry).fps)} for start in entry.record.starts
+            ],
         }
         for entry in runs
     ]
@@ -75,6 +88,8 @@ def _how(entry: StoredPipeline) -> Sustained:
 
 def _section(entries: Sequence[StoredPipeline], cited: links.Cited | None = None, full: bool = True) -> Section:
     rows, first, how = named(entries), entries[0].record, _how(entries[0])
+    if first.how == "cold":
+        return _cold(rows, cited)
     viewer = f"{how.fps:g} frames a second, {'paced' if how.paced else 'saturating'}"
     return Section(
         f"{title(first)}, sustained for {viewer}, {counted(how.buffer, first.unit)} of buffer",
@@ -93,6 +108,10 @@ def _verdict(row: MixRow) -> Text:
     """Say whether the mix held the rate of its run."""
     record, found = row.record, figures(row.record)
     ended = f"{record.status}: {record.measurement.reason or 'no reason is stored'}"
+    if record.how == "cold":
+        text, good = _first(row), record.status == "ok"
+        text = text if good else f"no verdict, {ended}; {text}"
+        return Text(text, row.name, "good" if good and "never" not in text else "bad")
     if found is None:
         viewer = viewer_of(record)
         few = f"too few units with frames: {len(viewer.units) if viewer is not None else 0}"
@@ -150,6 +169,75 @@ def _time(name: str, found: Percentile | None) -> str:
 
 
 def _remarks(row: MixRow, cited: links.Cited | None) -> Iterator[Text]:
+    yield from (Text(start.problem, _FOUND[start.caches]) for start in row.record.starts if start.problem)
     yield from problems(row.record)
     yield from map(Text, [*sentences(row.record), selftest_text(row.record)])
     yield Text("", "record", links=(cited(row.entry),)) if cited is not None else Text(row.entry.id, "record")
+
+
+_FOUND: Final[dict[Caches, str]] = {
+    "none": "without caches",
+    "compiler": "with warm caches",
+    "artifact": "from artifacts",
+}
+_MOST_UNITS = 6
+_COUNTED: Final = (
+    "frame 1: from the start of a process until its first frame is there; the disk's own cache is warm",
+    "good frame: the first that is right, as all later ones are, and after which no unit took longer than the frames "
+    "before it are shown; never: too few units follow the last late one",
+    "parts: of the process with the median time to the good frame, else to frame 1. compile: each program is built and "
+    "called once; first calls: the units until frame 1; filling: those until the good frame; rest: inputs and reports",
+)
+
+
+def _cold(rows: Sequence[MixRow], cited: links.Cited | None) -> Section:
+    first = rows[0].record
+    return Section(
+        f"{title(first)}, first frames of fresh processes, shown at {_how(rows[0].entry).fps:g} frames a second",
+        blocks(
+            *map(_verdict, rows),
+            *map(_starts_table, rows),
+            listed((Text(str(row.record.mix), row.name) for row in rows), "Mixes"),
+            listed(_COUNTED),
+            *(listed(_remarks(row, cited), f"Remarks on {row.name}") for row in rows),
+        ),
+    )
+
+
+def _first(row: MixRow) -> str:
+    """Say when the first good frame came, and how many a second followed."""
+    times = [
+        f"{_seconds(made.good_ns for _, made in own)} s {text}"
+        for caches, text in _FOUND.items()
+        if (own := starts_of(row.record, caches))
+    ]
+    text = f"first good frame after {', '.join(times)}" if times else "no frame"
+    return text if row.figures is None else f"{text}; then {row.figures.frames_per_s:.2f} frames a second"
+
+
+def _seconds(times_ns: Iterable[int]) -> str:
+    found = (ns or 0 for ns in percentile([*times_ns], "median") or ())
+    median, *ends = ("never" if ns == NEVER_NS else f"{ns / 1e9:.{1 + (ns < 10**10)}f}" for ns in found)
+    return f"{median} [{', '.join(ends)}]"
+
+
+def _starts_table(row: MixRow) -> Table | None:
+    """Return a table with a column for each kind of caches."""
+    columns: dict[Caches, dict[str, str]] = {}
+    for caches in _FOUND:
+        if not (own := starts_of(row.record, caches)):
+            continue
+        start, median = own[(len(own) - 1) // 2]
+        columns[caches] = {
+            "processes": str(len(own)),
+            "frame 1 [95 %]": _seconds(made.first_ns for _, made in own),
+            "good [95 %]": _seconds(made.good_ns for _, made in own),
+            **{part: f"{ns / 1e9:.3f} s" if round(ns / 1e6) else "" for part, ns in median.parts_ns.items()},
+            "of unit": "none" if median.good is None else str(median.good),
+            "late units": some_of([*map(str, median.late)], _MOST_UNITS),
+            "wrong units": some_of([*map(str, start.wrong)], _MOST_UNITS),
+            "compiled in": some_of([*start.moved], _MOST_UNITS),
+        }
+    names = dict.fromkeys(name for own in columns.values() for name in own)
+    made = [[name, *texts] for name in names if any(texts := [own.get(name, "") for own in columns.values()])]
+    return document.table([row.name, *(Heading(_FOUND[caches], numeric=True) for caches in columns)], made)

@@ -55,7 +55,7 @@ _PARTS = ("build", "memory", "window_checks", "input_copy", "overhead", "proof")
 """Parts of a measurement that have a list each."""
 _NOT_OF_ORIGIN = (
     "schema", "kind", "variant", "mix", "policy", "measurement", "ceilings", "objective", "monitored", "log",
-    "selftest", "budget", "sustained", "options",
+    "selftest", "budget", "sustained", "starts", "options",
 )  # fmt: skip
 
 

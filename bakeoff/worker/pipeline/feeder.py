@@ -19,11 +19,11 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from bakeoff.backends.backend import Engine
 from bakeoff.backends.port import Port
 from bakeoff.models.brought.about import read_about
+from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Key, Loop
 from bakeoff.models.signature import Node, Signature, flatten_call, rebuild
 from bakeoff.worker.pipeline.account import Account
-from bakeoff.worker.subject import LoadedSubject
 from bakeoff.worker.torch_flags import Flags
 
 
@@ -112,10 +112,10 @@ class Feeder:
                 inputs = called_as(bound.built.call[0], bound.shapes, args, kwargs)
                 if inputs is not None:
                     return bound, inputs
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors) or "no tensor"
+        leaves = pytree.tree_leaves((args, kwargs))
+        given = (str(list(leaf.shape)) if isinstance(leaf, Tensor) else f"{leaf!r:.40}" for leaf in leaves)
         text = f"slot {method} is called with other shapes, names or plain values than in the first units, now with "
-        raise BakeoffError(f"{text}{shapes}; let every unit call it alike", "bad-user-code")
+        raise BakeoffError(f"{text}{', '.join(given) or 'nothing'}; let every unit call it alike", "bad-user-code")
 
     def feed(self, program: BoundProgram, inputs: Mapping[str, Tensor]) -> None:
         """Give the program's port each input whose values it does not hold yet."""
@@ -194,9 +194,9 @@ def called_as(
     return inputs if given == list(shapes) else None
 
 
-def call_of(loop: Loop, key: Key, loaded: LoadedSubject) -> tuple[Signature, Node] | None:
+def call_of(loop: Loop, key: Key, component: Component) -> tuple[Signature, Node] | None:
     """Return the signature and the result structure of a program of the author's own module; None for a component's."""
     if not loop.slot(key.slot).users:
         return None
-    one = read_about(Path(loaded.component.folder)).input_set(key.program)
+    one = read_about(Path(component.folder)).input_set(key.program)
     return one.call, one.result

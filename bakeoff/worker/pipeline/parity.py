@@ -5,7 +5,7 @@ mix starts from the reference's state, and must end near the reference's outputs
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -134,20 +134,31 @@ class LoopCheck:
         found = []
         steps = first_units(runner, self._about.units, self.files.state_before, begin)
         while (step := call_stage(lambda: next(steps, None))) is not None:
-            unit, values = step
-            reference, entries = self.files.unit(unit), []
-            where = "after opening" if unit == OPENING else f"unit {unit}"
-            # outputs first, in the loop's order: a wrong one says more than the state that follows from it
-            outputs = [name for name in self._loop.outputs if name in reference]
-            for name in (*outputs, *sorted(reference.keys() - {*outputs})):
-                wanted = reference[name]
-                spec = TensorSpec(name, tuple(wanted.shape), signal=self._loop.signals.get(name, ""))
-                entry = replace(compared(values.get(name), wanted), where=where)
-                limit = self.limit(self._noise[str(unit)][name], self._slots.get(name, ()))
-                output = replace(worst(spec, [entry], limit), sensitivity=self._about.sensitivity.get(name))
-                entries.append(told_apart(output))
-            found.append(UnitParity(unit, tuple(entries)))
-        return LoopParity(self._about.reference, self._about.dtype, tuple(found))
+            found.append(self.judge(*step))
+        return self.parity(found)
+
+    def parity(self, units: Sequence[UnitParity]) -> LoopParity:
+        return LoopParity(self._about.reference, self._about.dtype, tuple(units))
+
+    @property
+    def units(self) -> int:
+        """Number of units of the reference."""
+        return self._about.units
+
+    def judge(self, unit: int, values: Mapping[str, Tensor]) -> UnitParity:
+        """Return the errors of the outputs and new state of a unit that started from the reference's state."""
+        reference, entries = self.files.unit(unit), []
+        where = "after opening" if unit == OPENING else f"unit {unit}"
+        # outputs first, in the loop's order: a wrong one says more than the state that follows from it
+        outputs = [name for name in self._loop.outputs if name in reference]
+        for name in (*outputs, *sorted(reference.keys() - {*outputs})):
+            wanted = reference[name]
+            spec = TensorSpec(name, tuple(wanted.shape), signal=self._loop.signals.get(name, ""))
+            entry = replace(compared(values.get(name), wanted), where=where)
+            limit = self.limit(self._noise[str(unit)][name], self._slots.get(name, ()))
+            output = replace(worst(spec, [entry], limit), sensitivity=self._about.sensitivity.get(name))
+            entries.append(told_apart(output))
+        return UnitParity(unit, tuple(entries))
 
     def limit(self, noise: float, slots: Collection[str]) -> float:
         """Return the limit of a value: the larger of twice eager's own error (`noise`) and what its slots allow.
@@ -245,8 +256,13 @@ def first_units(
         if begin is not None:
             begin(unit)
         runner.unit()
-        yield unit, {**runner.outputs, **_state(runner)}
+        yield unit, values_of(runner)
     runner.session = OPENING
+
+
+def values_of(runner: LoopRunner) -> dict[str, Tensor]:
+    """Return the outputs and the new state of the last unit, by the names of a unit's file."""
+    return {**runner.outputs, **_state(runner)}
 
 
 def _state(runner: LoopRunner) -> dict[str, Tensor]:

@@ -3,12 +3,17 @@
 from collections.abc import Mapping
 from contextlib import chdir
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
+from bakeoff.backends.backend import ModuleEngine
+from bakeoff.export import Program, load
+from bakeoff.export.sample import Reader
+from bakeoff.models import resolve_component
 from bakeoff.models.pipelines.pipeline import Key, Loop
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import AnchorJob, MeasureJob, PipelineJob
@@ -51,7 +56,7 @@ class LoopProgram:
     def engine(self, loop: Loop) -> ProgramEngine:
         """Return the program in the form that a runner takes."""
         checked, loaded = self.checked, self.checked.loaded
-        call = call_of(loop, self.key, loaded)
+        call = call_of(loop, self.key, loaded.component)
         outputs = [spec.name for spec in loaded.workload.outputs]
         return ProgramEngine(checked.built.engine, outputs, checked.sets[0], self.flags, call)
 
@@ -90,7 +95,7 @@ def build_programs(job: PipelineJob | AnchorJob, report: Report) -> tuple[list[L
             if last[slot] == index:
                 donors.pop(slot, None)
             try:
-                program = _build(one, loaded, planned, report)
+                program = _build(one, loaded, planned, report, isinstance(job, PipelineJob) and job.cold)
             except StageError as stage:
                 failed = replace(planned, status=stage.status, reason=stage.reason, shares_weights=False)
                 return built, failed, traceback_text(stage.error)
@@ -98,6 +103,25 @@ def build_programs(job: PipelineJob | AnchorJob, report: Report) -> tuple[list[L
             return built, program.made, ""
         built.append(program)
     return built, None, ""
+
+
+def loaded_programs(loop: Loop, folders: Mapping[str, str], threads: int) -> dict[Key, ProgramEngine]:
+    """Load the artifact of each `slot.program` in the form that a runner takes. Raises what `load` raises."""
+    artifacts = {name: load(name, threads=threads) for name in {*folders.values()}}
+    found = dict[Key, ProgramEngine]()
+    for key in loop.programs:
+        artifact = artifacts[folders[str(key)]]
+        program = artifact.program(key.program)
+        inputs = Reader(artifact.folder, artifact.manifest).inputs(0, key.program, program.device)
+        call = call_of(loop, key, resolve_component(loop.slot(key.slot).component))
+        outputs = [port.name for port in program.about.outputs]
+        found[key] = ProgramEngine(ModuleEngine(partial(_by_position, program)), outputs, inputs, None, call)
+    return found
+
+
+def _by_position(program: Program, *inputs: Tensor) -> tuple[Tensor, ...]:
+    named = zip(program.about.inputs, inputs, strict=True)
+    return tuple(program(**{port.name: tensor for port, tensor in named}).values())
 
 
 def _share(slot: str, job: MeasureJob, loaded: LoadedSubject, donors: dict[str, nn.Module]) -> bool:
@@ -130,16 +154,17 @@ def _holder(module: nn.Module) -> nn.Module:
     return holder
 
 
-def _build(job: MeasureJob, loaded: LoadedSubject, planned: SlotProgram, report: Report) -> LoopProgram:
+def _build(job: MeasureJob, loaded: LoadedSubject, planned: SlotProgram, report: Report, cold: bool) -> LoopProgram:
     before = settings()
 
     def say(phase: object, detail: str = "") -> None:
         report(phase, detail or planned.name)  # type: ignore[arg-type]
 
-    checked = build_and_check(job, loaded, say)
+    checked = build_and_check(job, loaded, say, cold=cold)
     alarms = tuple(settings_alarms({**before, **checked.built.prepared.settings}, settings()))
-    parity = checked.reference.parity(checked.differences)
-    proof = with_precision(job, first_proof(checked), parity, checked)
+    proof, parity = first_proof(checked), None if cold else checked.reference.parity(checked.differences)
+    if parity is not None:
+        proof = with_precision(job, proof, parity, checked)
     status, reason = decide_status(proof.fell_back, parity, checked.watch.problem, ())
     made = replace(
         planned,

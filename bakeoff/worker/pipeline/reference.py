@@ -134,7 +134,7 @@ class _Eager:
             inputs = cast_inputs(one.workload, one.sets[0], dtype, device)
             with flags(dtype, subject.threads, search):
                 engine = ModuleEngine(module, rebinding=True)
-                call = call_of(subject.loop, key, one)
+                call = call_of(subject.loop, key, one.component)
                 outputs = [spec.name for spec in one.workload.outputs]
                 engines[key] = ProgramEngine(engine, outputs, inputs, read_flags(), call)
         return LoopRunner(self.pipeline, replace(subject, device=parse_device(device)), engines, dtypes)

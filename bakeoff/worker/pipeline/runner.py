@@ -224,8 +224,11 @@ class LoopRunner(Run):
         number, frames = self.next_unit, self._loop.of(self.next_unit).frames
         given = self._given(number)
         self.account.begin()
-        with self.marked():
-            self._state, outputs = self._pipeline.step(self._state, given, self)
+        try:
+            with self.marked():
+                self._state, outputs = self._pipeline.step(self._state, given, self)
+        except BakeoffError as error:
+            raise BakeoffError(f"unit {number} of session {self.session}: {error}", error.code) from error
         sample = self.account.end(self.session, number, frames)
         self.outputs, self.next_unit = dict(outputs), number + 1
         return sample

@@ -15,7 +15,7 @@ from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.process.jobs import PipelineJob, ProfileOptions
 from bakeoff.record.deadline import MINUTE_NS
 from bakeoff.record.finding import Finding, new_finding
-from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Rollout, SlotProgram
+from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Rollout, SlotProgram, UnitParity
 from bakeoff.record.rollout import MIX, broke
 from bakeoff.record.schema import Status
 from bakeoff.worker.checked_variant import final_proof
@@ -25,8 +25,17 @@ from bakeoff.worker.checks.growth import confirmed_leak
 from bakeoff.worker.compare import OF_ALL_SIDES
 from bakeoff.worker.device import context_bytes, watching
 from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
-from bakeoff.worker.pipeline.parity import LoopCheck, LoopFiles, first_problem, for_record, pipeline_of, worse_of
-from bakeoff.worker.pipeline.programs import LoopProgram, build_programs
+from bakeoff.worker.pipeline.account import UnitSample
+from bakeoff.worker.pipeline.parity import (
+    LoopCheck,
+    LoopFiles,
+    first_problem,
+    for_record,
+    pipeline_of,
+    values_of,
+    worse_of,
+)
+from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, loaded_programs
 from bakeoff.worker.pipeline.rollout import free_curves
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.traced import TracedPass
@@ -110,19 +119,28 @@ class _Mix:
 
     def measure(self, commands: int) -> PipelineMeasurement:
         """Build, check and run the mix, and return its measurement. Raises StageError if a built program fails."""
-        self.built, failed, text = build_programs(self.job, self.report)
-        self.programs = [program.made for program in self.built]
-        if failed is not None:
-            self.programs.append(failed)
-            return self.measurement(failed.status, f"{failed.name}: {failed.reason}", text)
-        self.check.check_weights({program.name: program.weights for program in self.programs})
-        engines, subject = {program.key: program.engine(self.loop) for program in self.built}, self.job.subject
+        subject = self.job.subject
+        if self.job.artifacts:
+            self.report("open")
+            engines = call_stage(lambda: loaded_programs(self.loop, self.job.artifacts, subject.threads))
+        else:
+            self.built, failed, text = build_programs(self.job, self.report)
+            self.programs = [program.made for program in self.built]
+            if failed is not None:
+                self.programs.append(failed)
+                return self.measurement(failed.status, f"{failed.name}: {failed.reason}", text)
+            self.check.check_weights({program.name: program.weights for program in self.programs})
+            engines = {program.key: program.engine(self.loop) for program in self.built}
+        if self.job.cold:
+            self.report("bind")
         runner = call_stage(lambda: LoopRunner(pipeline_of(subject), subject, engines, self._dtypes))
         if self.job.horizon_db is not None:
             return self._roll_out(runner, self.job.horizon_db)
         for program in self.built[:1]:
             apply_flags(program.flags)  # a runner whose programs have the same flags sets none
         self.report("loop check")
+        if self.job.cold:
+            return self._start(runner, commands)
         self.parity = self.check.compare(runner)
         if not self.parity.passed:
             return self.measurement("parity_failed", first_problem(self.parity))
@@ -143,6 +161,35 @@ class _Mix:
         rollout = Rollout(horizon_db, (*curves, *files.free(self._dtypes)))
         self.made = replace(self.made, rollout=rollout)
         return self._decide(self._prove(runner), first_problem(self.parity) or broke(rollout))
+
+    def _start(self, runner: LoopRunner, commands: int) -> PipelineMeasurement:
+        """Run units as a fresh process does, and compare those of the reference, outside of their time."""
+        found: list[UnitParity] = []
+
+        def judged() -> UnitSample:
+            unit = runner.next_unit
+            if runner.session or unit >= self.check.units:
+                return runner.unit()
+            self.report("loop check")
+            runner.set_state(self.check.files.state_before(unit), unit)
+            self.report("opening")
+            sample = runner.unit()
+            self.report("loop check")
+            found.append(self.check.judge(unit, values_of(runner)))
+            self.parity = self.check.parity(found)
+            return sample
+
+        job, device = self.job, self.job.subject.device
+        log = UnitLog(self.loop, counters(self.built), job.policy.settle_ratio, MINUTE_NS)
+        assert job.sustained is not None
+        with watching(device) as watch:
+            units = self.units = TimedUnits(runner, log, watch, device, self.report, judged=judged)
+            watch.begin()
+            units.sustain(commands, job.sustained)
+            watch.end()
+        self.report("loop check")
+        alarms = [*self._prove(runner), *self._recompiled(log)]
+        return self._decide(alarms, (first_problem(self.parity) if self.parity else "") or units.problem)
 
     def _run(self, runner: LoopRunner, commands: int) -> list[Finding]:
         """Run the timed units and all checks after them; return the findings that make the mix unstable."""

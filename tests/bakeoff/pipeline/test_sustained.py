@@ -10,11 +10,11 @@ from records import bakeoff
 
 from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
-from bakeoff.pipeline.plan import estimate, make_pipeline_plan
+from bakeoff.pipeline.plan import MixPlan, estimate, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.pipeline.run import PipelineResult, run_pipeline
 from bakeoff.process import supervisor
-from bakeoff.record.deadline import figures
+from bakeoff.record.deadline import figures, first_frames
 from bakeoff.record.pipeline import PipelineRecord, Sustained
 from bakeoff.record.store import load_all
 from bakeoff.report.pages.plan import of_pipeline
@@ -206,3 +206,57 @@ def test_the_estimate_is_the_time_of_each_mix_and_not_a_number_of_units(tmp_path
 def test_a_rate_of_zero_is_refused(tmp_path: Path) -> None:
     done = bakeoff("deadline", "owl", "--fps", "0", cwd=tmp_path)
     assert (done.code, "0 frames a second: give a rate above 0" in done.err) == (2, True)
+
+
+COLD = replace(REQUEST, mixes=("image=inductor/fp32",), cold=True)
+
+
+def cold_run(folder: Path, request: PipelineRequest, faults: str = "") -> tuple[MixPlan, dict[str, PipelineRecord]]:
+    """Run a mix that has no artifacts."""
+    with marked_folder(folder) as marker, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BAKEOFF_TEST_FAULTS", faults)
+        plan = make_pipeline_plan(request, paths.runs_folder(), Recorder())
+        plan = replace(plan, artifacts={str(mix.mix): "it has none" for mix in plan.mixes})
+        done = run_pipeline(plan, paths.runs_folder(), "", False, Recorder())
+        assert list(processes_with(marker)) == []
+    return plan.mixes[0], {entry.record.role or "other": entry.record for entry in done.stored}
+
+
+def test_a_cold_run_starts_seven_processes_with_each_kind_of_caches_in_turns(tmp_path: Path) -> None:
+    mix, records = cold_run(tmp_path, COLD)
+    record, built = records["other"], [(row.cache_folder / "built").read_text() for row in mix.rows.values()]
+    assert (record.how, record.status, codes(record)) == ("cold", "ok", [])
+    assert built == ["onceagain"] * 2, "a process without caches deletes them, the next one finds its own"
+    refused, *starts = record.starts
+    assert (refused.caches, refused.problem, refused.frames) == ("artifact", "it has none", ())
+    assert [start.caches for start in starts] == ["none", "compiler"] * 7
+    for start in starts:
+        found = first_frames(start, 24.0)
+        assert found is not None
+        assert found.good == 0
+        assert start.problem == ""
+        assert set(start.parts_ns) == {"import", "weights", "load", "compile", "opening"}
+        assert sum(found.parts_ns.values()) == found.first_ns == start.wall_ns
+        assert min(start.parts_ns["import"], start.parts_ns["compile"]) > 0
+        assert start.wall_ns > start.units_ns[0] == 5_000_000
+
+
+def test_a_mix_that_keeps_no_caches_and_one_that_cannot_be_built_say_so(tmp_path: Path) -> None:
+    _, records = cold_run(tmp_path / "eager", replace(COLD, mixes=("eager",)))
+    assert [(start.caches, start.problem) for start in records["eager"].starts[:3]] == [
+        ("compiler", "none of its backends keeps a cache"),
+        ("artifact", "it has none"),
+        ("none", ""),
+    ]
+    _, records = cold_run(tmp_path / "failed", COLD, "build@inductor")
+    assert records["other"].status == "build_failed"
+    assert [start.problem for start in records["other"].starts] == ["it has none", "wm.world: no such operator"]
+    _, records = cold_run(tmp_path / "crashed", replace(COLD, minutes=0.1), "crash@inductor")
+    assert records["other"].status == "crashed"
+    assert {start.problem for start in records["other"].starts[1:]} == {"SIGSEGV in phase unit"}
+
+
+def test_a_cold_start_has_no_buffer_and_no_pace(tmp_path: Path) -> None:
+    for sustained in (Sustained(24.0, True, 1), Sustained(24.0, False, 2)):
+        with pytest.raises(BakeoffError, match="--cold shows the first frame as soon as it is there"):
+            make_pipeline_plan(replace(COLD, sustained=sustained), tmp_path, Recorder())

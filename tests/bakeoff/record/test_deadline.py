@@ -3,14 +3,27 @@
 import random
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from typing import Any
 
 import pytest
 from answers import present
 from pipeline_records import measured, pipeline_record, units
 
 from bakeoff.record.account import account
-from bakeoff.record.deadline import PERCENTILES, Figures, Stamp, Viewer, droop, figures, percentile, viewer_of
-from bakeoff.record.pipeline import PipelineRecord, Sustained
+from bakeoff.record.deadline import (
+    NEVER_NS,
+    PERCENTILES,
+    Figures,
+    Stamp,
+    Viewer,
+    droop,
+    figures,
+    first_frames,
+    percentile,
+    starts_of,
+    viewer_of,
+)
+from bakeoff.record.pipeline import Caches, PipelineRecord, Start, Sustained
 
 MS = 1_000_000
 HOW = Sustained(25.0, False, 1)
@@ -187,3 +200,56 @@ def test_the_account_of_folded_units_is_that_of_each_unit() -> None:
     made = replace(record, measurement=replace(record.measurement, units=folded))
     assert account(made) == account(record)
     assert account(made) is not None
+
+
+PARTS = {"import": 2000 * MS, "weights": 300 * MS, "compile": 1500 * MS, "opening": 90 * MS}
+
+
+def started(times_ms: list[float], each: int = 1, **changes: Any) -> Start:
+    """A process whose parts leave 10 ms before its first unit without a name."""
+    units_ns = tuple(round(ms * MS) for ms in times_ms)
+    wall_ns = sum(PARTS.values()) + 10 * MS + units_ns[0]
+    return Start("none", wall_ns, PARTS, units_ns, **{"frames": (each,) * len(units_ns), **changes})
+
+
+@pytest.mark.parametrize(
+    ("times", "changes", "first_ms", "good_ms", "good", "late"),
+    [
+        ([30.0] * 20, {}, 3930, 3930, 0, ()),
+        ([30.0, 900.0] + [30.0] * 18, {}, 3930, 4830, 1, (1,)),
+        ([500.0] + [30.0] * 19, {}, 4400, 4400, 0, ()),
+        ([30.0] * 5 + [41.0] + [30.0] * 14, {}, 3930, 3930 + 161, 5, (5,)),
+        ([30.0] * 5 + [41.0] + [30.0] * 14, {"each": 2}, 3930, 3930, 0, ()),
+        ([30.0] * 20, {"wrong": (0,)}, 3930, 3960, 1, ()),
+        ([30.0] * 20, {"wrong": tuple(range(20))}, 3930, None, None, ()),
+        ([30.0] * 14 + [41.0] + [30.0] * 5, {}, 3930, None, None, (14,)),
+        ([41.0] * 20, {}, 3941, None, None, tuple(range(1, 20))),
+        ([30.0] * 6, {}, 3930, None, None, ()),
+        ([20.0] * 20, {"frames": (0, 1) * 10}, 3940, 3940, 1, ()),
+        ([25.0] * 20, {"frames": (0, 1) * 10}, 3950, None, None, tuple(range(3, 20, 2))),
+    ],
+)
+def test_a_good_frame_is_right_and_followed_by_units_in_time(
+    times: list[float],
+    changes: dict[str, Any],
+    first_ms: float,
+    good_ms: float | None,
+    good: int | None,
+    late: tuple[int, ...],
+) -> None:
+    """At 25 frames a second a unit of one frame has 40 ms, however fast those before it were."""
+    found = present(first_frames(started(times, **changes), 25.0))
+    assert (found.first_ns, found.good, found.late) == (first_ms * MS, good, late)
+    assert found.good_ns == (NEVER_NS if good_ms is None else good_ms * MS)
+    assert sum(found.parts_ns.values()) == (found.first_ns if good_ms is None else found.good_ns)
+    assert found.parts_ns["rest"] == 10 * MS
+    assert (found.parts_ns["compile"], found.parts_ns["filling"] == 0) == (1500 * MS, good_ms in (None, first_ms))
+
+
+def test_starts_are_by_caches_the_earliest_good_frame_first_and_those_without_frames_are_none() -> None:
+    slow, never, fast = ([ms] + [30.0] * 19 for ms in (700.0, 100.0, 50.0))
+    starts = [started(slow), started([*never[:18], 90.0, 90.0]), replace(started(fast), caches="compiler")]
+    record = pipeline_record(sustained=HOW, starts=(*starts, started(fast), Start("artifact", problem="no")))
+    kinds: tuple[Caches, ...] = ("none", "compiler", "artifact")
+    found = [[start.units_ns[0] // MS for start, _ in starts_of(record, caches)] for caches in kinds]
+    assert found == [[50, 700, 100], [50], []]

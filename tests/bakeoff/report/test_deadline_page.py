@@ -9,7 +9,7 @@ import pytest
 from pipeline_records import BEST, measured, pipeline_record, units
 from records import bakeoff
 
-from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord, Sustained
+from bakeoff.record.pipeline import Caches, PipelineMeasurement, PipelineRecord, Start, Sustained
 from bakeoff.record.store import Records, StoredPipeline, load_all, save
 from bakeoff.report.pages import deadline, history, results
 from bakeoff.report.pipelines import sustained_tables
@@ -175,3 +175,53 @@ def test_show_prints_the_page_of_a_sustained_run(tmp_path: Path) -> None:
     assert " ms: 0 of 20 units late; least buffer" in " ".join(done.out.split())
     done = bakeoff("--runs", str(tmp_path), "table", "--machine", "all", cwd=tmp_path)
     assert "sustained for 24 frames a second, saturating" in " ".join(done.out.split())
+
+
+def cold(good_ms: float = 500.0, **changes: Any) -> PipelineRecord:
+    """Seven processes without caches and with the compiler's; the artifact cannot be had."""
+    starts = [Start("artifact", problem="wm: eager has no artifact format")]
+    kinds: tuple[Caches, ...] = ("none", "compiler")
+    for number, caches in [(number, caches) for number in range(7) for caches in kinds]:
+        parts = {"import": 2_000_000_000 + number * 10_000_000, "compile": 9_000_000_000 if caches == "none" else 10**9}
+        units_ns = (20_000_000, round(good_ms * 1e6), *[10_000_000] * 18)
+        wall_ns = sum(parts.values()) + 30_000_000
+        moved = {"1": ("wm.step",)}
+        starts.append(Start(caches, wall_ns, parts, units_ns, (1,) * 20, moved=moved))
+    record = pipeline_record(how="cold", sustained=HOW, starts=tuple(starts))
+    return replace(record, **changes)
+
+
+def test_a_cold_run_says_when_the_first_good_frame_comes_and_what_the_time_before_it_is() -> None:
+    text = text_of(cold())
+    told = " ".join(text.split())
+    assert "first good frame after 11.6 [11.5, 11.6] s without caches, 3.56 [3.53, 3.59] s with warm caches" in told
+    rows = {line[:14].strip(): line[14:].split() for line in text.splitlines()}
+    assert rows["frame 1 [95 %]"] == ["11.1", "[11.0,", "11.1]", "3.06", "[3.03,", "3.09]"]
+    assert (rows["import"], rows["compile"]) == (["2.030", "s", "2.030", "s"], ["9.000", "s", "1.000", "s"])
+    assert (rows["first calls"], rows["filling"], rows["rest"]) == (
+        ["0.020", "s", "0.020", "s"],
+        ["0.500", "s", "0.500", "s"],
+        ["0.010", "s", "0.010", "s"],
+    )
+    assert rows["of unit"] == rows["late units"] == rows["compiled in"] == ["1", "1"]
+    assert "from artifacts: wm: eager has no artifact format" in told
+    assert max(map(len, text.splitlines())) <= 80
+    assert deadline.as_rows(stored(cold()))[0]["starts"][1]["caches"] == "none"
+
+
+def test_a_cold_run_that_is_wrong_has_no_verdict_and_one_that_never_keeps_up_has_no_good_frame() -> None:
+    wrong = cold(measurement=measured(status="parity_failed", reason="unit 0: video"))
+    assert "no verdict, parity_failed: unit 0: video; first good frame" in " ".join(text_of(wrong).split())
+    slow = cold()
+    slow = replace(slow, starts=tuple(replace(each, units_ns=(50_000_000,) * 20) for each in slow.starts))
+    assert "first good frame after never [never, never] s without caches" in " ".join(text_of(slow).split())
+    died = cold(starts=(Start("none", problem="build_failed: no such operator"),))
+    assert "no frame" in text_of(died)
+    assert "without caches: build_failed: no such operator" in " ".join(text_of(died).split())
+
+
+def test_cold_runs_are_in_sections_of_their_own(tmp_path: Path) -> None:
+    assert len(sustained_tables(stored(run(20), cold()))) == 2
+    name = save(tmp_path, cold())
+    (entry,) = load_all(tmp_path).sustained
+    assert (entry.id, entry.record) == (name, cold())

@@ -4,6 +4,7 @@ import pytest
 
 pytest.importorskip("torch", reason="workers need it")
 
+from dataclasses import replace
 from typing import Any
 
 import eager_loops
@@ -15,7 +16,8 @@ from wrong_loops import Wrapped
 
 from bakeoff import profile
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.pipeline import OPENING
+from bakeoff.models.pipelines.pipeline import OPENING, Key
+from bakeoff.models.signature import Constant, Entries, Signature, TensorLeaf
 from bakeoff.process.jobs import DescribeLoopJob
 from bakeoff.worker.pipeline import clocks
 from bakeoff.worker.pipeline.clocks import ToldClock
@@ -143,5 +145,25 @@ def test_what_the_first_units_did_not_do_is_refused(phase: str, said: str, monke
     with pytest.raises(BakeoffError, match="no session is open"):
         runner.unit()
     runner.open()
-    with pytest.raises(BakeoffError, match=said):
+    with pytest.raises(BakeoffError, match=f"unit 0 of session 0: {said}"):
+        runner.unit()
+
+
+def test_a_plain_value_that_first_occurs_late_is_named_with_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = eager_runner("toy_loops:Toy", loop_of("toy_loops:Toy"))
+    bound = runner._feeder.programs[Key("stream", "stream")]
+    recorded = Signature(tuple(map(TensorLeaf, bound.port.inputs)), {"quick": Constant(False)})
+    result = Entries({name: TensorLeaf(name) for name in bound.built.outputs})
+    bound.built = replace(bound.built, call=(recorded, result))
+
+    def step(_self: toy.Toy, state: Any, _given: Any, run: Any) -> Any:
+        inputs = [torch.zeros(shape) for shape in bound.shapes]
+        with run.phase("decode"):
+            return state, {"video": run.stream(*inputs, quick=run.next_unit == 20)["video"]}
+
+    monkeypatch.setattr(toy.Toy, "step", step)
+    runner.open()
+    for _ in range(20):
+        runner.unit()
+    with pytest.raises(BakeoffError, match=r"unit 20 of session 0: slot stream .* now with \[1, .*\], True; let every"):
         runner.unit()

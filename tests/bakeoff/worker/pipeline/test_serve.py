@@ -175,6 +175,35 @@ def test_a_sustained_run_goes_on_by_itself_and_has_one_account_for_units_of_a_ki
     assert made.memory is not None
 
 
+@pytest.mark.parametrize(
+    ("backend", "late", "moved", "wrong"),
+    [
+        ("eager", [], {}, []),
+        ("loop_backends:COMPILES_IN_SECOND", [0], {"0": ("stream.stream",)}, []),
+        ("loop_backends:ALLOCATES_IN_HUNDREDTH", [98], {}, []),
+        ("loop_backends:FIRST_WRONG", [0], {}, [0]),
+    ],
+)
+def test_a_cold_start_calls_nothing_before_its_first_unit_but_what_a_build_must(
+    backend: str, late: list[int], moved: dict[str, tuple[str, ...]], wrong: list[int], folder: Path, tmp_path: Path
+) -> None:
+    """The build makes an engine's first call, unit N its call N + 2."""
+    job = make_job(folder, {**EAGER, "stream": f"{backend}/fp32"})
+    job = replace(job, sustained=Sustained(24.0, False, 1), cold=True)
+    made, heard = run_mix(job, tmp_path / "work", 102)
+    assert made.status == ("parity_failed" if wrong else "ok"), made.reason
+    assert made.units is not None
+    assert made.parity is not None
+    assert [unit for unit, ns in enumerate(made.units.wall_ns) if ns > 100_000_000] == late
+    assert made.units.moved == moved
+    found = {unit.unit: all(output.passed for output in unit.outputs) for unit in made.parity.units}
+    assert found == {unit: unit not in wrong for unit in range(UNITS)}
+    program = ["weights", "check", "weights", "build", "prove"]
+    judged = ["loop check", "opening", "loop check"]
+    assert heard.phases[:15] == [*program, *program, "bind", "loop check", "opening", *judged[:2]]
+    assert "ready" not in heard.phases
+
+
 def test_a_paced_run_never_begins_a_unit_before_its_time(folder: Path, tmp_path: Path) -> None:
     job = replace(make_job(folder, EAGER), sustained=Sustained(20.0, True, 2))
     made, heard = run_mix(job, tmp_path / "work", 24)

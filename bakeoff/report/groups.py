@@ -102,6 +102,9 @@ class Speedup:
     ratio: float
     shown: bool
     """False if the 95 % intervals of the two medians overlap, so that no difference is shown."""
+    low: float
+    """The ratio of the ends of these intervals that are nearest to each other if the record is faster."""
+    high: float
 
     def __str__(self) -> str:
         return f"{self.ratio:.2f}x{'' if self.shown else ' ~'}"
@@ -278,7 +281,8 @@ def speedup(record: Record, baseline: Record | None) -> Speedup | None:
     if ours is None or theirs is None or baseline is None or ours.median_ms <= 0:
         return None
     shown = record == baseline or shown_faster(record, baseline) is not None
-    return Speedup(theirs.median_ms / ours.median_ms, shown)
+    ends = theirs.low_ms / ours.high_ms, theirs.high_ms / ours.low_ms
+    return Speedup(theirs.median_ms / ours.median_ms, shown, *ends)
 
 
 def shown_faster(record: Record, baseline: Record, goal: Goal = "latency") -> bool | None:

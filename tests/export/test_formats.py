@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BROUGHT = ROOT / "tests" / "support" / "brought_models.py"
 WINDOW = "wm:tiny-decoded.step4/torch.export/fp32@cpu"
 """A world model, whose stream carries a window of frames, with latents for the decoders."""
-BLOCKS = "matrix-vae:tiny.steady3/torch.export/fp32@cpu"
+BLOCKS = "matrix-vae:tiny.steady3/openvino/fp32@cpu"
 """A video decoder of blocks of three latent frames, whose stream opens with two programs."""
 STATE = "toy:tiny.stream/torch.export/bf16@cpu"
 PICTURE = "toy:tiny.picture/torch.export/fp32@cpu"
@@ -44,9 +44,7 @@ MODELS = "wm:tiny.step4/onnxruntime/fp32@cpu"
 """Three ONNX models of one world model."""
 DECODERS = ("image:tiny.decode/onnxruntime/fp32@cpu", "audio:tiny.decode/onnxruntime/fp32@cpu")
 HALF = "image:tiny.decode/openvino/bf16@cpu"
-STREAM = "toy:tiny.stream/openvino/fp32@cpu"
-"""State that an engine takes and gives in memory of its own."""
-VARIANTS = (WINDOW, BLOCKS, STATE, PICTURE, MODELS, *DECODERS, HALF, STREAM)
+VARIANTS = (WINDOW, BLOCKS, STATE, PICTURE, MODELS, *DECODERS, HALF)
 """Each format, and each component that a CPU host exports, at least once."""
 
 

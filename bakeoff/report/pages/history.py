@@ -40,7 +40,7 @@ from bakeoff.report.document import (
     table,
 )
 from bakeoff.report.format import minute, shorten
-from bakeoff.report.groups import by_sweep, groups, name_of, newest, speedup, title
+from bakeoff.report.groups import Speedup, by_sweep, groups, name_of, newest, speedup, title
 from bakeoff.report.notes import advice_list
 from bakeoff.report.pages import deadline, pipelines, results, rollout
 from bakeoff.report.pipelines import MixRow, by_run, gain, named, newest_rollouts, sustained_tables
@@ -70,20 +70,8 @@ _FACTS: Final = (
 )  # fmt: skip
 _BRIEF: Final = ("latency", "ms_a_frame", "frames_per_s", "peak_mib", "error")
 _OF_MIXES: Final = {column.key: column for column in pipelines.MIX_COLUMNS} | {"error": COLUMNS["error"]}
+_SHOWN: Final = ("faster", "slower")
 _Entry = Stored | StoredPipeline
-
-
-class _Ratio(NamedTuple):
-    """How many times as fast one entry is as another."""
-
-    ratio: float
-    low: float
-    high: float
-    faster: bool
-    """Whether a difference is shown."""
-
-    def __str__(self) -> str:
-        return f"{self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}]"
 
 
 class _Sweep(NamedTuple):
@@ -110,7 +98,7 @@ class _Step:
     """The step before a milestone."""
 
     @property
-    def gain(self) -> _Ratio | None:
+    def gain(self) -> Speedup | None:
         """The ratio to eager of its own sweep; None for eager itself, and if its sweep has none."""
         return _ratio(self.sweep, self.entry, self.sweep.base)
 
@@ -158,7 +146,7 @@ def of_all(records: Records) -> Document:
     for machine in records.machines():
         own, folder = records.of_machines([machine.key]), quote(links.folders_of(records)[machine.key])
         pages = Link(machine.tag, f"{folder}/{NAME}"), Link(f"results of {machine.tag}", f"{folder}/{results.NAME}")
-        machines.append(Text(counted(len(own.current), "record"), machine.name, links=pages))
+        machines.append(Text(counted(len(own.current) + len(own.ran), "record"), machine.name, links=pages))
         told = (story for story in _stories(own) if story.now is not None)
         rows += [(Cell("", link=pages[0]), *_overview(story, link)) for story in told]
     introduction = Text(_INTRODUCTION if machines else "No records yet.")
@@ -252,16 +240,17 @@ def _is_milestone(step: _Step, last: _Step) -> bool:
     before, found, known = step.before, step.gain, last.gain
     if before is step.entry and not step.changed:
         return False
-    if before is not None and before is not step.entry and before.record.status != "unstable":
-        against = _ratio(step.sweep, step.entry, before)
-        return before.record.status != "ok" or (against is not None and against.faster)
-    if found is None or step.eager != last.eager:
-        return before is not None and before is step.sweep.base and last.sweep is step.sweep
     least = 1.0 if last.entry is last.sweep.base else known.high if known is not None else inf
-    return found.faster and found.low > least
+    if before is not None and before is not step.entry and before.record.status != "unstable":
+        if before.record.status != "ok":
+            return True
+        found, least = _ratio(step.sweep, step.entry, before), 1.0
+    elif found is None or step.eager != last.eager:
+        return before is not None and before is step.sweep.base and last.sweep is step.sweep
+    return found is not None and found.shown and found.low > least
 
 
-def _ratio(own: _Sweep, entry: _Entry, other: _Entry | None) -> _Ratio | None:
+def _ratio(own: _Sweep, entry: _Entry, other: _Entry | None) -> Speedup | None:
     """Return how many times as fast as another an entry of a sweep is: by the final if both ran in it, else by the
     rows; in a run by the units in turns. None if it was not measured, or for an entry and itself."""
     if other is None or other is entry:
@@ -269,18 +258,14 @@ def _ratio(own: _Sweep, entry: _Entry, other: _Entry | None) -> _Ratio | None:
     if is_run(entry) and is_run(other):
         turns = gain(other.record, entry.record)
         ends = (turns.interval if turns is not None else None) or (0.0, inf)
-        return _Ratio(turns.ratio, *ends, turns.word == "faster") if turns is not None else None
+        return Speedup(turns.ratio, turns.word in _SHOWN, *ends) if turns is not None else None
     if own.final is not None:
         sides = {str(side.variant): place for place, side in enumerate(own.final.record.sides) if side.status == "ok"}
         if sides.keys() >= {_variant(entry), _variant(other)}:
             raced = decide(own.final.record, sides[_variant(entry)], sides[_variant(other)])
-            return _Ratio(raced.ratio, raced.low, raced.high, raced.word == "faster")
-    if is_run(entry) or is_run(other) or not entry.record.status == other.record.status == "ok":
-        return None
-    found, a, b = speedup(entry.record, other.record), entry.record.latency, other.record.latency
-    if found is None or a is None or b is None:
-        return None
-    return _Ratio(found.ratio, b.low_ms / a.high_ms, b.high_ms / a.low_ms, found.shown and found.ratio > 1)
+            return Speedup(raced.ratio, raced.word in _SHOWN, raced.low, raced.high)
+    both_ok = entry.record.status == other.record.status == "ok"
+    return None if is_run(entry) or is_run(other) or not both_ok else speedup(entry.record, other.record)
 
 
 def _variant(entry: _Entry) -> str:
@@ -309,7 +294,7 @@ def _ms(entry: _Entry | None) -> str:
 
 
 def _overview(story: _Story, link: links.Link) -> tuple[Cell | str, ...]:
-    """Return a subject's cells: eager's time, the best now, its time and ratio, since when, and its record."""
+    """Return the cells of a subject: eager's time, the best now, its time and ratio, since when, and its record."""
     assert story.now is not None
     entry, found, since = story.now.entry, story.now.gain, story.steps[-1].entry.record.created[:10]
     slots = [f"{slot.backend} {slot.dtype}" for slot in entry.record.mix.slots] if is_run(entry) else [_name(entry)]
@@ -359,7 +344,8 @@ def _item(step: _Step, keys: Sequence[str], link: links.Link) -> Text:
     )
     ratios = {"the best then": _ratio(step.sweep, step.entry, step.before)} if step.before is not base else {}
     for name, found in ({step.eager: step.gain} | ratios).items():
-        said += [f"{found or '-'} {name}"] if found is not None or (is_milestone and name) else []
+        text = f"{found.ratio:.2f}x [{found.low:.2f}, {found.high:.2f}]" if found is not None else "-" * is_milestone
+        said += [f"{text} {name}"] if text and name else []
     facts = ", ".join(f"{heading} {text}" for heading, text in _facts(step.entry, keys).items())
     said.append(pipelines.in_words_of(step.entry.record, facts) if is_run(step.entry) else facts)
     said += [f"changed: {step.changed}"] if is_milestone and step.changed else []

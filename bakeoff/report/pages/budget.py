@@ -151,7 +151,7 @@ def _table(budget: Budget, rows: Sequence[Row], cited: Cited | None) -> Table | 
         Heading("SQNR dB", "the least of any program's output", True, 3),
         Heading("status"),
         Heading("mean ms", "of the steady units that ran", True),
-        Heading("error", "mean over promised time, less 1", True, 1),
+        Heading("error", "mean without the fastest and the slowest twentieth over the promise, less 1", True, 1),
         Heading("frames/s", "of the same", True, 2),
         Heading("MiB", "peak of the run", True, 5),
         Heading("limits"),

@@ -1,6 +1,6 @@
 """Figures of pipelines: where a unit's time goes, and units over time."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -30,13 +30,8 @@ _POINTS = 200
 _REASON = 90
 """Most characters of a reason."""
 _CROSS = "M-1,-1L1,1M-1,1L1,-1"
-_LOOKS: Final[Mapping[str, tuple[str, int]]] = {
-    "opening": ("square", 50),
-    "filling": ("circle", 45),
-    "steady": ("circle", 12),
-    "moved": (_CROSS, 90),
-}
-"""Shape and size of a unit's point by its kind; `moved` is a unit in which something was compiled."""
+_SHAPES: Final = {"opening": "square", "filling": "circle", "steady": "circle", "moved": _CROSS}
+"""Shape of a unit's point by its kind; `moved` is a unit in which something was compiled."""
 
 
 def drawings(rows: Sequence[MixRow]) -> list[Figure]:
@@ -111,20 +106,17 @@ def units_figure(rows: Sequence[MixRow]) -> Figure | None:
     x = quantity("unit", f"{unit} of the run", axis={"tickMinStep": 1})
     y = quantity("ms", f"ms a {unit}", scale={"zero": True})
     drawn = {"x": x, "y": y, "stroke": scaled("mix", {name_text(name): colour for name, colour in colour_of.items()})}
-    shape = scaled("kind", {kind: shape for kind, (shape, _) in _LOOKS.items()})
-    size = scaled("kind", {kind: size for kind, (_, size) in _LOOKS.items()})
     looks = {
-        "shape": {**shape, "legend": None},
-        "size": {**size, "type": "ordinal", "legend": None},
+        "shape": {**scaled("kind", _SHAPES), "legend": None},
         "tooltip": tooltip("mix", "unit", "ms", "kind", "compiled"),
     }
     layers = [lines(drawn, strokeWidth=0.9), points({**drawn, **looks})]
-    data = [point for row in rows for point in _points(row, colour_of.get(row.name, ""))]
+    data = [point for row in rows for point in _points(row)]
     caption = "square: opening, hollow: filling, dot: steady, cross: compiled or captured in it"
     return Figure("units", "Units over time", caption, {"height": 220, "data": {"values": data}, "layer": layers})
 
 
-def _points(row: MixRow, colour: str) -> Iterator[Spec]:
+def _points(row: MixRow) -> Iterator[Spec]:
     """Yield the points of a mix's units; many steady ones are thinned, but keep their spikes."""
     units = row.record.measurement.units
     if units is None:
@@ -141,5 +133,5 @@ def _points(row: MixRow, colour: str) -> Iterator[Spec]:
                 "ms": rounded(units.wall_ns[place] / 1e6),
                 "kind": "moved" if moved else kind,
                 "compiled": name_text(", ".join(moved)),
-                "fill": "transparent" if kind == "filling" else colour,
+                "fill": int(kind != "filling"),
             }

@@ -167,8 +167,9 @@ def image_of(records: Records) -> bytes | None:
     figure = bars(found[0][0].rows, found[0][0].ceilings) if found else None
     if figure is None:
         return None
-    heading = shorten(f"{figure.heading}: {found[0][0].title}", _TITLE)
-    title = {"text": heading, "subtitle": figure.caption, "fontSize": 14, "offset": 14}
+    table = found[0][0]
+    heading = f"{figure.heading}: {table.first.variant.subject} on {table.machine.name}"
+    title = {"text": shorten(heading, _TITLE), "subtitle": figure.caption, "fontSize": 14, "offset": 14}
     return drawn(replace(figure, spec={"title": title, **figure.spec}))
 
 

@@ -353,6 +353,7 @@ class TestPictures:
         drawn = present(units_figure(named(stored(recompiled()))))
         points = drawn.spec["data"]["values"]
         assert [point["kind"] for point in points[:3]] == ["opening", "filling", "steady"]
+        assert [point["fill"] for point in points[:3]] == [1, 0, 1], "hollow: filling"
         assert [(point["unit"], point["compiled"]) for point in points if point["kind"] == "moved"] == [(5, "wm.step")]
 
     def test_a_waterfall_names_phases_and_why_a_mix_has_no_bar(self) -> None:

@@ -78,7 +78,7 @@ class _Sweep(NamedTuple):
     """A sweep of one subject, or a run with its mixes."""
 
     entries: Mapping[str, _Entry]
-    """By variant or mix one that could run."""
+    """By variant or mix one that could run; if none could, all."""
     best: _Entry | None
     """The winner of the final, else the best that is ok; None if nothing can be deployed."""
     base: _Entry | None
@@ -191,7 +191,7 @@ def _stories(own: Records) -> Iterator[_Story]:
         sweeps[key] = [_of_sweep(rows, finals.get((rows[0].record.sweep, key), ())) for rows in by_sweep(group)]
     for entries in by_run(own.pipelines):
         sweeps.setdefault(subject_key(entries[0].record), []).append(_of_run(entries))
-    return (story for story in map(_story, sweeps.values()) if story.tried)
+    yield from map(_story, sweeps.values())
 
 
 def _of_sweep(rows: Sequence[Stored], finals: Sequence[StoredComparison]) -> _Sweep:
@@ -215,7 +215,8 @@ def _of_run(entries: Sequence[StoredPipeline]) -> _Sweep:
 
 
 def _able(entries: Iterable[_Entry]) -> dict[str, _Entry]:
-    return {_variant(entry): entry for entry in entries if entry.record.status not in NEVER_RUN}
+    every = {_variant(entry): entry for entry in entries}
+    return {variant: entry for variant, entry in every.items() if entry.record.status not in NEVER_RUN} or every
 
 
 def _story(sweeps: Sequence[_Sweep]) -> _Story:

@@ -122,7 +122,7 @@ def _points(row: MixRow) -> Iterator[Spec]:
     if units is None:
         return
     steady = [place for place, kind in enumerate(units.kinds) if kind == "steady"]
-    kept = envelope([units.wall_ns[place] for place in steady], _POINTS)
+    kept, _ = envelope([units.wall_ns[place] for place in steady], _POINTS)
     shown = {steady[place] for place in kept}
     for place, kind in enumerate(units.kinds):
         moved = units.moved.get(str(place), ())

@@ -77,7 +77,7 @@ def memory(points: Sequence[MemoryPoint]) -> Figure | None:
     """Draw allocated memory over the traced units; None if nothing was allocated or there are fewer than two points."""
     if len(points) < 2 or not points[-1].t_ns or not any(point.bytes for point in points):
         return None
-    kept = envelope([point.bytes for point in points], _POINTS)
+    kept, _ = envelope([point.bytes for point in points], _POINTS)
     data = [{"ms": rounded(points[place].t_ns / 1e6), "mib": rounded(points[place].bytes / MIB)} for place in kept]
     encoding = {
         "x": quantity("ms", "ms from the start of the first traced unit", axis={"tickCount": 10}),

@@ -16,6 +16,7 @@ from bakeoff.record.store import Stored
 from bakeoff.report.figures.vega import (
     INK,
     Figure,
+    dtype_dashes,
     layer,
     looks,
     name_text,
@@ -30,8 +31,6 @@ from bakeoff.report.groups import name_of
 
 _MARGIN = 4
 """Factor by which the roofs extend beyond the outermost point or ridge."""
-_DASHES: Final = {"tf32": [8, 3, 2, 3], "bf16": [6, 3], "fp16": [2, 2], "int8": [12, 3, 2, 3, 2, 3]}
-"""Dashes of the roofs of these dtypes: lengths of strokes and gaps in turn."""
 _MOST: Final = 10**24
 """Upper bound of FLOPs or bytes, of a call or per second, that are drawn; a record may state any number."""
 
@@ -91,7 +90,7 @@ def figure(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) ->
         for roof in roofs
         for place in (low, roof.ridge, high)
     ]
-    dashes = {roof.name: _DASHES.get(roof.dtype, [1, 0]) for roof in roofs}
+    dashes = {roof.name: list(dtype_dashes(roof.dtype)) or [1, 0] for roof in roofs}
     by_roof = {**scaled("roof", dashes), "legend": {"orient": "top", "columns": 2, "symbolSize": 900}}
     drawn = [
         {

@@ -1,4 +1,4 @@
-"""Figures of a table's variants: latency as bars with the floor, and speed against error."""
+"""Figures of a table's variants: latency as bars with the floor, call times in their order, speed against error."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,6 +20,9 @@ from bakeoff.report.figures.vega import (
     Spec,
     Style,
     end_of,
+    envelope,
+    layer,
+    lines,
     looks,
     name_text,
     points,
@@ -36,6 +39,7 @@ _ROOM = 1.9
 """Width of the panel over that of the longest ranked row; the figures are written in the rest."""
 _Row = tuple[Record, Summary, float | None]
 """A record, the figures of its latency clock, and its floor in milliseconds."""
+_WARMUP_POINTS, _TIMED_POINTS = 40, 160
 
 
 def bars(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> Figure | None:
@@ -124,11 +128,57 @@ def _datum(row: _Row, style: Style, end_ms: float) -> dict[str, Any]:
     return {
         "name": name_text(name_of(record)),
         "text": f"{latency_text(clock)} ms{status}{cut}",
-        "colour": style[0],
+        "colour": style.colour,
         "opacity": 0.65 if record.status == "ok" else 0.25,
         "p99_ms": figures.p99_ms and rounded(figures.p99_ms),
         **{key: rounded(min(value, end_ms)) for key, value in found.items() if value is not None},
     }
+
+
+def timeline(rows: Sequence[Stored]) -> Figure | None:
+    """Draw the call times of each row that has samples as a line, ok rows first, the fastest first; None without any.
+
+    Call 1 is the first after the warm-up. Long lines are thinned to 200 points that keep their spikes. The axis is
+    logarithmic if call times differ by more than a factor of ten.
+    """
+    found = []
+    for record in (entry.record for entry in rows):
+        clock = record.measurement.latency
+        if clock is not None and clock.figures is not None:
+            before, warmup_ms = envelope(clock.warmup_ns, _WARMUP_POINTS)
+            after, timed_ms = envelope(clock.samples_ns, _TIMED_POINTS)
+            numbers = [index - len(clock.warmup_ns) + 1 for index in before] + [index + 1 for index in after]
+            place = record.status != "ok", clock.figures.median_ms
+            found.append((place, name_of(record), numbers, [*warmup_ms, *timed_ms]))
+    if not found:
+        return None
+    found.sort(key=lambda each: each[0])
+    values = [value for *_, ms in found for value in ms]
+    kind = "log" if max(values) > 10 * min(values) > 0 else "linear"
+    style = styles(entry.record for entry in rows)
+    data = [
+        {"name": name_text(name), "call": numbers, "ms": [float(f"{each:.4g}") for each in ms]}
+        for _, name, numbers, ms in found
+    ]
+    title = "call; 1 is the first after the warm-up"
+    look = looks({name: style[name] for _, name, *_ in found})
+    look["stroke"]["legend"] = {"symbolType": "stroke", "symbolSize": 400, "rowPadding": -6}
+    encoding = {
+        "x": quantity("call", title),
+        "y": quantity("ms", "ms a call", scale={"type": kind}),
+        **look,
+        "tooltip": tooltip("name", "call", "ms"),
+    }
+    calls = {
+        "transform": [{"flatten": ["call", "ms"]}],
+        "params": [{"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}],
+        **lines(encoding, clip=True),
+    }
+    before = {"from": min(numbers[0] for *_, numbers, _ in found) - 0.5, "to": 0.5}
+    at = {"x": quantity("from", title), "x2": {"field": "to"}}
+    warmup = layer([before], "rect", at, color="#788caa", opacity=0.16)
+    spec = {"height": 260, "data": {"values": data}, "layer": [warmup, calls]}
+    return Figure("timeline", "Calls in the order taken", "warm-up shaded; drag and scroll to zoom", spec)
 
 
 def tradeoff(rows: Sequence[Stored]) -> Figure | None:

@@ -64,6 +64,7 @@ _COLOURS: Final = (
 )  # fmt: skip
 BETWEEN: Final[Mapping[str, str]] = {"glue": "#bbbbbb", "copies": "#777777", "unattributed": "#d9c9a3"}
 """Colours of time outside all phases."""
+_WITHOUT_NUMBERS: Final = "#888888"
 _USUAL: Final = (
     "inductor[freezing]", "inductor", "aoti", "int8+inductor", "openvino", "onnxruntime", "aoti[freezing]",
     "inductor[mode=max-autotune,freezing]", "eager", "tensorrt-aot", "cudagraph", "tensorrt", "openvino[hint=dtype]",
@@ -73,13 +74,21 @@ _USUAL: Final = (
 
 
 _STAR = "M0,-1L0.22,-0.31L0.95,-0.31L0.36,0.12L0.59,0.81L0,0.38L-0.59,0.81L-0.36,0.12L-0.95,-0.31L-0.22,-0.31Z"
-_MARKS: Final = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", _STAR)
-"""Shapes of points."""
+_MARKS: Final[tuple[tuple[str, tuple[float, ...]], ...]] = (
+    ("circle", ()), ("square", (8, 3, 2, 3)), ("triangle-up", (6, 3)), ("diamond", (2, 2)), ("triangle-down", (12, 4)),
+    ("cross", (12, 3, 2, 3, 2, 3)), ("triangle-right", (4, 4)), (_STAR, (6, 2, 2, 2, 2, 2)),
+)  # fmt: skip
+"""Shapes of points, each with the dashes of its lines: lengths of strokes and gaps in turn, () for a solid line."""
 _MARK_OF_DTYPE: Final = {"fp32": 0, "tf32": 1, "bf16": 2, "fp16": 3, "given": 4, "int8": 5}
 
 
-Style = tuple[str, str]
-"""The colour and the shape of a variant's point, as Vega takes them."""
+@dataclass(frozen=True, slots=True)
+class Style:
+    """The colour and mark of a variant, as Vega takes them."""
+
+    colour: str
+    shape: str
+    dashes: tuple[float, ...]
 
 
 def library() -> ModuleType:
@@ -112,11 +121,12 @@ def name_text(name: str) -> str:
 
 
 def looks(styles: Mapping[str, Style]) -> Spec:
-    """Return encodings of the field `name`: the colour and shape of each drawn variant, with one legend."""
+    """Return encodings of the field `name`: the colour, mark and dashes of each drawn variant, with one legend."""
     held = {name_text(name): style for name, style in styles.items()}
     return {
-        "stroke": scaled("name", {name: colour for name, (colour, _) in held.items()}),
-        "shape": scaled("name", {name: shape for name, (_, shape) in held.items()}),
+        "stroke": scaled("name", {name: style.colour for name, style in held.items()}),
+        "shape": scaled("name", {name: style.shape for name, style in held.items()}),
+        "strokeDash": scaled("name", {name: list(style.dashes) or [1, 0] for name, style in held.items()}),
     }
 
 
@@ -153,15 +163,16 @@ def end_of(values: Iterable[tuple[str, float]]) -> float:
 
 
 def lines(encoding: Spec, **mark: Any) -> Spec:
-    """Return a layer of lines; `mark` has further properties."""
+    """Return a layer of lines with the variants' colours and dashes; `mark` has further properties."""
     kept = {channel: value for channel, value in encoding.items() if channel != "shape"}
     return {"mark": {"type": "line", "strokeWidth": 1.2, **mark}, "encoding": kept}
 
 
 def points(encoding: Spec, **mark: Any) -> Spec:
     """Return a layer of points, hollow where the field `fill` is 0; `mark` has further properties."""
-    inside = quantity("fill", scale=None)
-    look = {**encoding, "fill": encoding["stroke"], "fillOpacity": inside}
+    inside = {"field": "fill", "type": "quantitative", "scale": None}
+    kept = {channel: value for channel, value in encoding.items() if channel != "strokeDash"}
+    look = {**kept, "fill": encoding["stroke"], "fillOpacity": inside}
     return {"mark": {"type": "point", "opacity": 1, **mark}, "encoding": look}
 
 
@@ -170,20 +181,21 @@ def rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def envelope(samples: Sequence[int], points: int) -> list[int]:
-    """Return the positions of at most `points` samples, in their order.
+def envelope(samples_ns: Sequence[int], points: int) -> tuple[list[int], list[float]]:
+    """Return the positions and milliseconds of at most `points` samples, in their order.
 
     Each stretch keeps its least and its largest sample: taking every n-th would lose spikes.
     """
-    values = np.asarray(samples, dtype=np.int64)
+    values = np.asarray(samples_ns, dtype=np.int64)
     if len(values) <= points:
-        return list(range(len(values)))
+        return list(range(len(values))), (values / 1e6).tolist()
     bounds = np.linspace(0, len(values), points // 2 + 1).astype(int)
     kept: set[int] = set()
     for start, stop in pairwise(bounds.tolist()):
         stretch = values[start:stop]
         kept |= {start + int(stretch.argmin()), start + int(stretch.argmax())}
-    return sorted(kept)
+    positions = sorted(kept)
+    return positions, (values[positions] / 1e6).tolist()
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
@@ -196,6 +208,11 @@ def colours(names: Iterable[str]) -> dict[str, str]:
         free.remove(place)
         found[name] = _COLOURS[place]
     return found
+
+
+def dtype_dashes(dtype: str) -> tuple[float, ...]:
+    """Return the dashes of lines that belong to a dtype and not to a variant."""
+    return _MARKS[_MARK_OF_DTYPE.get(dtype, 0)][1]
 
 
 def styles(records: Iterable[Record]) -> dict[str, Style]:
@@ -213,5 +230,5 @@ def styles(records: Iterable[Record]) -> dict[str, Style]:
         others = [(each, mark) for each in _COLOURS for mark in range(len(_MARKS))]
         pair = next((pair for pair in (*wanted, *others) if pair not in taken), wanted[0])
         taken.add(pair)
-        found[name] = pair[0], _MARKS[pair[1]]
+        found[name] = Style(pair[0], *_MARKS[pair[1]])
     return found

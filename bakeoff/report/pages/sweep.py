@@ -332,6 +332,7 @@ def figures(table: Table) -> list[Figure]:
     made = (
         variants.bars(table.rows, table.ceilings),
         variants.tradeoff(table.rows),
+        variants.timeline(table.rows),
         roofline.figure(table.rows, table.ceilings),
     )
     return [figure for figure in made if figure is not None]

@@ -21,7 +21,7 @@ from records import HOST, bakeoff, measurement, record
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.record.finding import Finding
-from bakeoff.record.schema import Record
+from bakeoff.record.schema import Clock, Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
 from bakeoff.report.figures.vega import Figure
 from bakeoff.report.groups import tables
@@ -128,11 +128,14 @@ class TestContent:
 
     def test_figures_show_what_the_records_hold(self, parsed: Parsed) -> None:
         (figures,) = parsed.data.values()
-        assert set(figures) == {"latency", "tradeoff", "roofline"}
+        assert set(figures) == {"latency", "tradeoff", "timeline", "roofline"}
         data = {name: spec["data"]["values"] for name, spec in figures.items() if name != "roofline"}
         assert [row["name"] for row in data["latency"]] == [
             "inductor fp32", "eager fp32", "eager bf16", "tensorrt fp32",
         ]  # fmt: skip
+        (first,) = (series for series in data["timeline"] if series["name"] == "eager fp32")
+        assert first["call"] == list(range(21))
+        assert first["ms"][:3] == [9.0, 30.0, 30.1]
         assert [point["fill"] == 0 for point in data["tradeoff"]] == [False, False, False, True]
 
     def test_superseded_and_unreadable_records_are_listed(self, tmp_path: Path) -> None:
@@ -147,6 +150,12 @@ class TestContent:
 
 
 class TestThinning:
+    def test_full_clocks_are_drawn_by_few_points(self) -> None:
+        full = Clock(Samples(range(5_000_000, 5_002_000)), Samples([9_000_000] * 2000))
+        made = Stored("id", record(made=measurement([1.0], latency=full)))
+        drawn = {figure.name: figure.spec["data"]["values"] for figure in figures_of(made)}
+        assert 150 <= len(drawn["timeline"][0]["call"]) <= 200
+
     def test_an_error_of_zero_is_drawn(self) -> None:
         exact = record("eager", ms(1.0))
         assert exact.measurement.parity is not None

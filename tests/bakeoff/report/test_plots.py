@@ -59,6 +59,7 @@ def figure(kind: str, *made: Record) -> Figure:
     drawing = {
         "latency": lambda: variants.bars(rows),
         "tradeoff": lambda: variants.tradeoff(rows),
+        "timeline": lambda: variants.timeline(rows),
         "roofline": lambda: rooflines.figure(rows),
     }
     return present(drawing[kind]())
@@ -103,7 +104,7 @@ class TestDeterminism:
         assert there.stdout == image_of(load_all(tmp_path / "runs"))
 
     def test_pictures_hold_no_date_and_no_links(self) -> None:
-        for kind in ("latency", "tradeoff", "roofline"):
+        for kind in ("latency", "tradeoff", "timeline", "roofline"):
             text = drawn(kind, *SEVERAL)
             references = set(re.findall(r"https?://[^\"<\s]+", text))
             assert all("w3.org" in found for found in references)
@@ -248,15 +249,17 @@ class TestThinning:
     def test_envelope_keeps_spikes_and_order(self) -> None:
         values = [5_000_000] * 10_000
         values[7_777] = 90_000_000
-        places = envelope(values, 400)
-        assert len(places) <= 400
+        places, found = envelope(values, 400)
+        assert len(places) == len(found) <= 400
         assert places == sorted(set(places))
-        assert 7_777 in places
+        assert found[places.index(7_777)] == 90.0
 
     @pytest.mark.parametrize("count", [0, 1, 2, 399, 400, 401, 4001])
     def test_never_more_than_asked_for(self, count: int) -> None:
         values = Samples(range(1_000_000, 1_000_000 + count))
-        assert len(set(envelope(values, 400)) & set(range(count))) == len(envelope(values, 400)) <= min(count, 400)
+        places, found = envelope(values, 400)
+        assert len(places) == len(found) <= min(count, 400)
+        assert [values[place] / 1e6 for place in places] == found
 
     def test_short_names(self) -> None:
         assert shorten("short", 10) == "short"
@@ -269,14 +272,17 @@ class TestThinning:
 class TestStyles:
     def test_a_backend_has_one_colour_and_a_dtype_one_mark(self) -> None:
         found = styles([record("eager"), record("aoti"), record("eager", dtype="bf16"), record("aoti", dtype="bf16")])
-        assert found["eager fp32"][0] == found["eager bf16"][0] != found["aoti fp32"][0]
-        assert found["eager fp32"][1] == found["aoti fp32"][1] != found["eager bf16"][1]
+        assert found["eager fp32"].colour == found["eager bf16"].colour != found["aoti fp32"].colour
+        assert found["eager fp32"].shape == found["aoti fp32"].shape != found["eager bf16"].shape
 
     def test_no_two_of_many_series_look_alike(self) -> None:
         dtypes = ("fp32", "bf16", "fp16")
         made = [record(f"backend{index}", dtype=dtype) for index in range(32) for dtype in dtypes]
         found = styles(made)
         assert len(found) == len(set(found.values())) == 96
+        for attribute in ("shape", "dashes"):
+            looks = {(style.colour, getattr(style, attribute)) for style in found.values()}
+            assert len(looks) == 96, attribute
 
     def test_a_usual_backend_has_its_colour_whoever_stands_beside_it(self) -> None:
         alone = styles([record("inductor[freezing]")])["inductor[freezing] fp32"]
@@ -291,7 +297,7 @@ class TestStyles:
 
     @pytest.mark.parametrize(
         ("kind", "channel"),
-        [("roofline", "shape"), ("tradeoff", "shape")],
+        [("roofline", "shape"), ("tradeoff", "shape"), ("timeline", "strokeDash")],
     )
     def test_no_two_series_of_a_figure_look_alike(self, kind: str, channel: str) -> None:
         spec = figure(kind, *self.TWENTY).spec
@@ -319,7 +325,7 @@ class TestData:
     ROWS = tuple(Stored(f"id-{index}", entry) for index, entry in enumerate(SEVERAL))
 
     def test_ranked_rows_come_first_by_the_median(self) -> None:
-        for kind in ("latency", "tradeoff"):
+        for kind in ("latency", "timeline", "tradeoff"):
             data = figure(kind, *SEVERAL[1:]).spec["data"]["values"]
             assert [row["name"] for row in data] == ["tensorrt bf16", "inductor fp32", "eager fp32", "onnxruntime fp32"]
 

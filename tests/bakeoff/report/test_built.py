@@ -15,8 +15,8 @@ from pages import PAGES, tables_text
 from records import measurement
 from rich.console import Console
 
-from bakeoff.cli.progress import TerminalProgress, standings
 from bakeoff.cli.ended import exit_code, print_done
+from bakeoff.cli.progress import TerminalProgress, standings
 from bakeoff.record.finalists import objective_of
 from bakeoff.record.floor import floors
 from bakeoff.record.objective import Objective

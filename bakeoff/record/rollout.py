@@ -39,10 +39,10 @@ def growth(curve: Curve) -> tuple[float, tuple[float, float]] | None:
     """
     from scipy.stats import linregress  # importing scipy.stats takes a second
 
-    points = [(unit, log(error)) for unit, error in enumerate(curve.errors) if error]
-    if len(points) < _FEWEST:
+    units = [unit for unit, error in enumerate(curve.errors) if error]
+    if len(units) < _FEWEST:
         return None
-    fit = linregress(*zip(*points, strict=True))
+    fit = linregress(units, [log(error) for error in curve.errors if error])
     half = _QUANTILE * fit.stderr
     return exp(fit.slope), (exp(fit.slope - half), exp(fit.slope + half))
 

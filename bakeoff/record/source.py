@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bakeoff.backends import backend_module, resolve_backend
+from bakeoff.machine.files import sha256_of
 from bakeoff.models import component_module, resolve_component
 from bakeoff.models.brought.about import Source as UserSource
 from bakeoff.models.errors import BakeoffError
@@ -151,10 +152,7 @@ def _hash(named: Iterable[tuple[str, Path]]) -> str:
     for name, path in named:
         resolved = path.resolve()
         by_path[resolved] = max(by_path.get(resolved, ""), name, key=len)
-    digest = hashlib.sha256()
-    for path, name in sorted(by_path.items(), key=lambda pair: pair[1]):
-        digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()[:12]
+    return _content_hash(sorted((name, path) for path, name in by_path.items()))[:12]
 
 
 def check_unchanged(name: str, source: UserSource) -> None:
@@ -226,8 +224,7 @@ def _content_hash(files: Iterable[tuple[str, Path]]) -> str:
     digest = hashlib.sha256()
     for name, path in files:
         try:
-            with path.open("rb") as file:
-                digest.update(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+            digest.update(f"{name} {sha256_of(path)}\n".encode())
         except OSError as error:
             raise BakeoffError(f"{path}: {error.strerror}; make it readable", "bad-user-code") from error
     return digest.hexdigest()[:16]

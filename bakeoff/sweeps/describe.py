@@ -59,13 +59,9 @@ def describe(
     launch = Launch(environment, Deadlines(_DEADLINE_S), log, running.event, python=python)
     with alone:
         outcome = run_job(job, result, launch)
-    if outcome.kind == "result":
-        running.finish("ok", f"{outcome.wall_s:.1f} s")
-        found: _Result = outcome.value
-        return found
-    running.finish(outcome.kind, "")
-    outcome.raise_refusal()
-    raise BakeoffError(f"{name} cannot be described: {outcome.reason}; its output is in {log}", "worker-failed")
+    running.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.1f} s")
+    found: _Result = outcome.result_of(f"{name} cannot be described", log)
+    return found
 
 
 def works_of(plan: Plan, cache: Path, progress: Progress) -> dict[Subject, Work]:

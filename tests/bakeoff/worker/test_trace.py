@@ -32,16 +32,21 @@ def test_an_engine_that_is_built_apart_is_traced_if_asked_for(traced: bool, monk
     made: list[bool] = []
     module: Any = None
 
-    def build(_job: Any, _report: Any, trace: bool) -> Any:
+    def build(_job: Any, _loaded: Any, _sets: Any, trace: bool, _report: Any) -> Any:
         made.append(trace)
         engine = SimpleNamespace(
             trace=lambda _call: Trace(KERNELS, 1000), prove=lambda: Proof(graph_hash="aa"), close=lambda: None
         )
         return SimpleNamespace(engine=engine, calls=[None], prepared=Prepared(module))
 
-    monkeypatch.setattr(trace, "_build", build)
+    monkeypatch.setattr(trace, "load_subject", lambda _subject: None)
+    monkeypatch.setattr(trace, "cast_subject", lambda _loaded, _dtype, _device: [{}])
+    monkeypatch.setattr(trace, "build_engine", build)
     measured = SimpleNamespace(
-        dtype="bf16", subject=SimpleNamespace(device="cpu", threads=1), policy=SimpleNamespace(trace=traced)
+        dtype="bf16",
+        overlapped=False,
+        subject=SimpleNamespace(device="cpu", threads=1),
+        policy=SimpleNamespace(trace=traced),
     )
     job: Any = SimpleNamespace(measure=measured)
     result = trace_build(job, lambda *_stage: None)

@@ -174,9 +174,9 @@ def timeline(rows: Sequence[Stored]) -> Figure | None:
         "params": [{"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}],
         **lines(encoding, clip=True),
     }
-    before = {"from": min(numbers[0] for *_, numbers, _ in found) - 0.5, "to": 0.5}
+    shaded = {"from": min(numbers[0] for *_, numbers, _ in found) - 0.5, "to": 0.5}
     at = {"x": quantity("from", title), "x2": {"field": "to"}}
-    warmup = layer([before], "rect", at, color="#788caa", opacity=0.16)
+    warmup = layer([shaded], "rect", at, color="#788caa", opacity=0.16)
     spec = {"height": 260, "data": {"values": data}, "layer": [warmup, calls]}
     return Figure("timeline", "Calls in the order taken", "warm-up shaded; drag and scroll to zoom", spec)
 

@@ -465,7 +465,9 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
         import openvino
     import torch
 
-    model = openvino.Core().read_model(path)
+    core = openvino.Core()
+    core.set_property({"ENABLE_MMAP": False})  # or a file that is overwritten changes the weights of an open program
+    model = core.read_model(path)
     compiled = _compile(model, opening.options, opening.dtype, opening.threads)
     outputs, passed_through = _output_types(compiled), _pass_through(model)
     request = compiled.create_infer_request()

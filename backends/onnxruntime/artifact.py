@@ -164,7 +164,9 @@ def _write(request: WriteRequest) -> WrittenProgram:
 def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
     preload(provider_of(opening.options, opening.device))
     try:
-        opened = open_session(path, opening.options, opening.device, opening.dtype, opening.threads)
+        opened = open_session(
+            path, opening.options, opening.device, opening.dtype, opening.threads, weights=path.parent / _WEIGHTS
+        )
     except load_errors() as error:
         raise RuntimeError(str(error)) from error
     return session_program(opened)

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import mmap
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -148,9 +149,13 @@ def open_session(
     threads: int,
     cache_dir: Path | None = None,
     profile: Path | None = None,
+    weights: Path | None = None,
 ) -> OpenSession:
     """Open a model with the requested provider. `cache_dir` and `profile` are as in `provider_options` and
     `session_options`.
+
+    The model's file of weights is copied if `weights` names it, from ONNX Runtime versions on that can do that. By
+    default it is mapped: whoever overwrites it changes the weights of an open session.
 
     Raises Unavailable if a provider was not loaded, naming the missing library, and Unsupported if a provider has no
     kernel for an operator. ONNX Runtime itself would print the former error and run the model on other providers; that
@@ -163,6 +168,11 @@ def open_session(
     stream = new_stream() if device == "cuda" else None
     providers = [(name, provider_options(name, options, dtype, cache_dir, stream)) for name in requested]
     settings = session_options(options, threads, profile)
+    copy = getattr(settings, "add_external_initializers_from_files_in_memory", None)
+    if copy is not None and weights is not None and weights.exists() and weights.stat().st_size:
+        with weights.open("rb") as file:
+            content = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+        copy([weights.name], [content], [len(content)])
     failures: tuple[type[Exception], ...] = (RuntimeError, *load_errors())
     try:
         session = onnxruntime.InferenceSession(str(path), settings, providers=providers, enable_fallback=0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bakeoff.export import load, read_manifest
 from bakeoff.export.manifest import MANIFEST, Manifest
 from bakeoff.export.mix import is_mix, read_mix
+from bakeoff.export.sample import limits_of
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 
@@ -170,7 +171,7 @@ def _programs(place: "Place", folder: Path) -> "list[TunedProgram]":
     """Return the programs of an artifact; those with threads of their own use as many as torch does in this process."""
     import torch
 
-    from bakeoff.tuned.program import TunedProgram, arguments_of, call_of, limits_in
+    from bakeoff.tuned.program import TunedProgram, arguments_of, call_of
 
     made, artifact = [], load(folder, threads=torch.get_num_threads())
     for about in artifact.manifest.programs:
@@ -182,7 +183,7 @@ def _programs(place: "Place", folder: Path) -> "list[TunedProgram]":
                 call=call,
                 result=result,
                 arguments=arguments_of(function, call),
-                limits=limits_in(artifact.manifest, about),
+                limits=limits_of(artifact.manifest, about.name),
             )
         )
     return made

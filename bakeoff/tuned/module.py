@@ -12,7 +12,7 @@ from torch.jit import ScriptModule
 
 from bakeoff.export.manifest import Manifest
 from bakeoff.models.errors import BakeoffError, a_type
-from bakeoff.models.weights import fingerprint
+from bakeoff.models.weights import fingerprint, plain_tensors
 from bakeoff.models.words import some_of
 from bakeoff.tuned.program import TunedProgram, Unfit
 
@@ -142,28 +142,34 @@ class Tuned:
 
 
 class _Weights:
-    """Detects that a module's parameters or submodules were replaced, or that its parameters were written to.
+    """Detects that a module's parameters, buffers or submodules were replaced or written to.
 
-    A check looks at each of them once, which costs much less than a call of the module. Writes through `.data` are not
-    detected.
+    A check looks at each of them once, which costs much less than a call of the module. `.data = x` is detected, writes
+    into memory through `.data`, as `.data.copy_(x)`, are not.
     """
 
     def __init__(self, module: nn.Module) -> None:
         layers = list(module.modules())
         self._tables: list[tuple[Mapping[str, object], dict[str, object]]] = [
-            (table, dict(table)) for layer in layers for table in (layer._parameters, layer._modules) if table
+            (table, dict(table))
+            for layer in layers
+            for table in (layer._parameters, layer._buffers, layer._modules)
+            if table
         ]
-        self._parameters = [one for one in module.parameters() if not one.is_inference()]
-        self._version = self._versions()
+        held = (*module.parameters(), *module.buffers())
+        self._versioned = [one for one in held if not one.is_inference()]
+        self._plain = [part for one in held for _, part in plain_tensors("", one) if part.layout == torch.strided]
+        self._state = self._now()
 
     def changed(self) -> bool:
-        return self._versions() != self._version or any(
+        return self._now() != self._state or any(
             len(now) != len(then) or any(now.get(name) is not one for name, one in then.items())
             for now, then in self._tables
         )
 
-    def _versions(self) -> int:
-        return sum(one._version for one in self._parameters)
+    def _now(self) -> tuple[int, list[int]]:
+        """Return the number of writes that torch counted, and the addresses of all values."""
+        return sum(one._version for one in self._versioned), [one.data_ptr() for one in self._plain]
 
 
 _SHOWN = 8

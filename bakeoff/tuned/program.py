@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bakeoff.export import Program
-from bakeoff.export.manifest import FLOATS, Manifest
+from bakeoff.export.manifest import FLOATS
 from bakeoff.export.manifest import Program as About
 from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.signature import (
@@ -276,10 +276,6 @@ def call_of(about: About) -> tuple[Signature, Node]:
     """Return a program's call and result: the manifest's, else positional plain tensors and a tuple of tensors."""
     call = about.call or Signature(tuple(TensorLeaf(port.name) for port in about.inputs), {})
     return call, about.result or Items("tuple", tuple(TensorLeaf(port.name) for port in about.outputs))
-
-
-def limits_in(manifest: Manifest, about: About) -> dict[str, float]:
-    return {port.name: manifest.sample.limits[f"{about.name}/{port.name}"] for port in about.outputs}
 
 
 def maker(node: Node, like: Any) -> Callable[[Mapping[str, Tensor]], Any]:

@@ -75,6 +75,20 @@ def _inference() -> Iterator[None]:
         yield
 
 
+class Shifted(torch.nn.Module):
+    """Has a buffer."""
+
+    shift: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+        self.register_buffer("shift", torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) + self.shift
+
+
 def refused(code: str, *says: str, **given: Any) -> None:
     """`apply` raises an error with this code and these words, on one line."""
     with pytest.raises(BakeoffError) as error:
@@ -198,6 +212,40 @@ class TestCalls:
         assert torch.equal(found.sample, type(pipe.unet).forward(pipe.unet, X, LABEL, 0.5).sample)
         (place,) = applied.places
         assert (place.tuned, place.original) == (2, 4)
+
+    @pytest.mark.parametrize("seen", [True, False])
+    def test_weights_and_buffers_that_are_written_to(self, seen: bool, tmp_path: Path) -> None:
+        """Through `.data` only an exchange is seen, as docs/apply.md says."""
+
+        def shift(module: torch.nn.Module) -> None:
+            module.shift.add_(1.0)  # type: ignore[operator, union-attr]
+
+        def replace_buffer(module: torch.nn.Module) -> None:
+            module.shift = torch.ones(8)  # type: ignore[assignment]
+
+        def exchange(module: torch.nn.Module) -> None:
+            module.layer.weight.data = 2 * module.layer.weight.data  # type: ignore[union-attr, operator]
+
+        def assign(module: torch.nn.Module) -> None:
+            module.load_state_dict({name: 2 * one for name, one in module.state_dict().items()}, assign=True)
+
+        def merge(module: torch.nn.Module) -> None:
+            module.layer.weight.addmm_(torch.ones(8, 4), torch.ones(4, 8))  # type: ignore[union-attr, operator]
+
+        def write_data(module: torch.nn.Module) -> None:
+            module.layer.weight.data.mul_(2)  # type: ignore[union-attr, operator]
+
+        module = seeded(Shifted)
+        write_artifact(module, tmp_path / "a", (X,), names=("x",))
+        for change in (shift, replace_buffer, exchange, assign, merge) if seen else (write_data,):
+            changed = seeded(Shifted)
+            with bakeoff.apply(changed, tmp_path / "a") as applied:
+                for _ in range(2):
+                    changed(X)
+                assert applied.places[0].tuned == 1
+                change(changed)
+                assert torch.equal(changed(X), type(changed).forward(changed, X)) == seen, change.__name__
+                assert applied.places[0].tuned == 1 + (not seen), change.__name__
 
     def test_a_wrong_program_is_found_out_in_its_first_call(self, pipe: SimpleNamespace, artifacts: Path) -> None:
         pipe.unet = seeded(Denoiser, seed=7)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import re
 import stat
@@ -18,17 +19,6 @@ from bakeoff.models.plain_file import open_plain, read_plain
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,120}")
 """A valid file name: a single path component, so that no path leads out of the folder."""
 _CHUNK = 4 << 20
-_BYTES = {
-    "int64": 8,
-    "float32": 4,
-    "int32": 4,
-    "bfloat16": 2,
-    "float16": 2,
-    "int16": 2,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
-}
 _EXPORT_AGAIN = "do not open it; export the artifact again"
 
 
@@ -93,10 +83,8 @@ def is_artifact(folder: Path) -> bool:
 
 def port_bytes(port: Port) -> int:
     """Return the size in bytes of a tensor for this input or output."""
-    count = _BYTES[port.dtype]
-    for length in port.shape:
-        count *= length
-    return count
+    bits = int(port.dtype.lstrip("abfilnotu") or 8)
+    return bits // 8 * math.prod(port.shape)
 
 
 def artifact_format_of(manifest: Manifest) -> ArtifactFormat:

@@ -1,8 +1,10 @@
 """Opens artifacts: programs that are called with named tensors, and streams that carry state between calls."""
 
+import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,19 +18,13 @@ from bakeoff.export.manifest import Program as About
 from bakeoff.export.sample import Reader
 from bakeoff.export.torch_flags import differing_flags
 from bakeoff.machine import host
-from bakeoff.models.component import laid_out
+from bakeoff.models.component import Carry, laid_out
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.models.types import Scalar
+from bakeoff.models.words import some_of
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
-from collections.abc import Iterable, MutableMapping
-from typing import TYPE_CHECKING
-
-from bakeoff.models.component import Carry
-
-if TYPE_CHECKING:
     from torch import Tensor
 
 
@@ -96,7 +92,8 @@ class Program:
 
     One of AOTInductor, OpenVINO or TensorRT belongs to the thread of its first call, whichever thread opened it: its
     calls share a runner, a request or a mode that no lock protects. Programs of ONNX Runtime and torch.export share
-    nothing between calls, and take them from any thread.
+    nothing between calls, and take them from any thread. All belong to the process that opened them: a library's
+    threads are not in its forks.
     """
 
     about: About
@@ -110,6 +107,7 @@ class Program:
     _output_names: tuple[str, ...] = field(init=False, repr=False)
     _checked: list[bool] = field(default_factory=list, init=False, repr=False)
     """Not empty once the outputs of a call were checked; a list, because the class is frozen."""
+    _process: int = field(default_factory=os.getpid, init=False, repr=False)
 
     def __post_init__(self) -> None:
         import torch
@@ -125,10 +123,17 @@ class Program:
         """Run the program on inputs given by name, and return its outputs by name.
 
         Raises BakeoffError for an input that is given without its name, missing, unknown, or of another dtype, shape
-        or device: `run` does not check these and would compute wrong outputs; also in a thread that the program does
-        not belong to. Raises BadArtifact if the first outputs differ from the manifest in number, dtype or shape.
+        or device: `run` does not check these and would compute wrong outputs; for one that needs a gradient while torch
+        records them; also in a thread or process that the program does not belong to. Raises BadArtifact if the first
+        outputs differ from the manifest in number, dtype or shape.
         """
         self.refuse(unnamed)
+        if os.getpid() != self._process:
+            raise BakeoffError(
+                f"{self.about.name} was opened in process {self._process}, of which this one is a fork without its "
+                "threads; start processes by spawn, and load the artifact in each",
+                code="other-process",
+            )
         if inputs.keys() != self._names:
             raise BakeoffError(self._name_problem(inputs), code="bad-input")
         device, tensors = self.device, []
@@ -136,6 +141,8 @@ class Program:
             tensor = inputs[name]
             if tensor.dtype != dtype or tensor.shape != shape or tensor.device.type != device:
                 raise BakeoffError(self._layout_problem(name, tensor), code="bad-input")
+            if tensor.requires_grad:
+                tensor = self._detached(name, tensor)
             tensors.append(laid_out(tensor, order))
         if not self._checked:
             self._check_flags()
@@ -148,9 +155,17 @@ class Program:
     def refuse(self, unnamed: "Sequence[Tensor]") -> None:
         """Raise BakeoffError if any inputs are given without names."""
         if unnamed:
-            known = _first_names([name for name, *_ in self._expected])
+            known = some_of([name for name, *_ in self._expected], 6)
             text = f"{self.about.name} takes its inputs by name and got {len(unnamed)} without; give {known}"
             raise BakeoffError(text, code="bad-input")
+
+    def _detached(self, name: str, tensor: "Tensor") -> "Tensor":
+        import torch
+
+        if torch.is_grad_enabled():
+            text = f"{name} needs a gradient, which {self.about.name} does not record; give {name}.detach()"
+            raise BakeoffError(f"{text}, or call it under torch.no_grad()", code="needs-gradient")
+        return tensor.detach()
 
     def _check_flags(self) -> None:
         lines = differing_flags(self.flags)
@@ -166,7 +181,7 @@ class Program:
         expected = [f"{port.dtype} {list(port.shape)}" for port in self.about.outputs]
         if found != expected:
             raise BadArtifact(
-                f"{self.about.name} returns {_first_names(found)}, but {MANIFEST} has {_first_names(expected)}; "
+                f"{self.about.name} returns {some_of(found, 6)}, but {MANIFEST} has {some_of(expected, 6)}; "
                 "export the artifact again",
                 code="wrong-output",
             )
@@ -175,11 +190,11 @@ class Program:
         missing = [name for name, *_ in self._expected if name not in inputs]
         unknown = sorted(inputs.keys() - self._names)
         problems = [
-            f"{problem} {_first_names(names)}"
+            f"{problem} {some_of(names, 6)}"
             for problem, names in (("lack", missing), ("have the unknown", unknown))
             if names
         ]
-        known = _first_names([name for name, *_ in self._expected])
+        known = some_of([name for name, *_ in self._expected], 6)
         return f"the inputs of {self.about.name} {' and '.join(problems)}; give {known}"
 
     def _layout_problem(self, name: str, tensor: "Tensor") -> str:
@@ -188,11 +203,6 @@ class Program:
         expected = f"{port.dtype} {list(port.shape)} on {self.device}"
         advice = "convert it" if tensor.shape == port.shape else "give a tensor of that shape"
         return f"{self.about.name} takes {name} as {expected} and got {found}; {advice}"
-
-
-def _first_names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:6])
-    return f"{shown} and {len(names) - 6} more" if len(names) > 6 else shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +219,10 @@ class Artifact:
 
     def __call__(self, *unnamed: "Tensor", **inputs: "Tensor") -> "dict[str, Tensor]":
         return self.program(self.manifest.main)(*unnamed, **inputs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the folder's path: whoever unpickles it, such as a spawned process, loads the artifact again."""
+        return partial(load, threads=self.threads, allow_mismatch=bool(self.mismatches)), (self.folder,)
 
     def sample(self) -> "dict[str, Tensor]":
         """Return new input tensors for the main program, by name, read from the artifact's stored sample.

@@ -109,6 +109,34 @@ class OutputCheck:
     problem: str = ""
 
 
+ConditionResult = Literal["right", "refused", "slower", "wrong", "crashed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How the main program behaves under one condition of use, compared with plain calls in the same process."""
+
+    name: str
+    result: ConditionResult
+    """The worst that was seen: `wrong` outputs or growing memory; `crashed`, also by an exception that is none of
+    bakeoff's or by no end in time; calls `refused` by an error with a code; `slower` by half."""
+    seen: str = ""
+    """The code of a refusal or what was wrong, and the number of calls."""
+    factor: float | None = None
+    """Time of a call over that of a plain call, if all calls were right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What `bakeoff verify --conditions` saw, on the host that ran it."""
+
+    checked: str
+    host: dict[str, str]
+    """Facts of that host, as in `built_on`."""
+    idle_s: float
+    rows: tuple[Condition, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """sample.safetensors: tensors `FRAME/PROGRAM/in/NAME` and `FRAME/PROGRAM/out/NAME`. Floats are fp32; integers and
@@ -175,6 +203,8 @@ class Manifest:
     place: str | msgspec.UnsetType = msgspec.UNSET
     """Path of the module in its user's pipeline, such as `unet`, or of its method, such as `vae.decode`; absent if
     unknown."""
+    conditions: Conditions | msgspec.UnsetType = msgspec.UNSET
+    """Behaviour under conditions of use; absent until it was checked. The digests in a mix leave it out."""
     digest: str = ""
     """Hash of this manifest with an empty `digest`; shows whether the manifest was edited."""
 
@@ -185,6 +215,11 @@ class Manifest:
 def seal(manifest: Manifest) -> Manifest:
     """Return the manifest with its digest set."""
     return replace(manifest, digest=digest_of(msgspec.json.decode(msgspec.json.encode(manifest))))
+
+
+def exported_digest(manifest: Manifest) -> str:
+    """Return the digest that the manifest had when it was exported, before conditions of use were checked."""
+    return seal(replace(manifest, conditions=msgspec.UNSET)).digest
 
 
 def encode(manifest: Manifest) -> bytes:

@@ -9,7 +9,7 @@ import msgspec
 
 from bakeoff.backends.format import BadArtifact
 from bakeoff.export.folder import is_plain_name, read_manifest
-from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, MIX, Head, digest_of, formatted
+from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, MIX, Head, digest_of, exported_digest, formatted
 from bakeoff.models.plain_file import read_plain
 
 MIX_SCHEMA = 2
@@ -82,6 +82,6 @@ def read_mix(folder: Path) -> MixManifest:
     if missing:
         raise BadArtifact(f"{min(missing)} is missing; copy the whole folder again")
     for name, digest in manifest.digests.items():
-        if read_manifest(folder / name).digest != digest:
+        if exported_digest(read_manifest(folder / name)) != digest:
             raise BadArtifact(f"{name} is not the artifact that was exported; copy the whole folder again")
     return manifest

@@ -13,6 +13,8 @@ ErrorCode = Literal[
     "bad-config",  # a component's config with unknown or invalid fields
     "bad-input",  # tensors with other names, dtypes, shapes or devices than a program takes
     "other-thread",  # a program of an artifact that belongs to another thread
+    "other-process",  # a program of an artifact that was opened before its process was forked
+    "needs-gradient",  # an input of which a gradient would be recorded, which a program does not do
     "bad-checkpoint",  # a weights file that is missing, unreadable or does not fit the module
     "bad-record",  # a record file that is incomplete, edited or of another schema
     "no-record",  # no record, or several, match

@@ -17,12 +17,25 @@ import numpy as np
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.format import ArtifactFormat
 from bakeoff.export import requirements
-from bakeoff.export.folder import check_content, hash_file, is_artifact
+from bakeoff.export.folder import check_content, hash_file, is_artifact, read_manifest
 from bakeoff.export.loader import Mismatch, check_here
-from bakeoff.export.manifest import MANIFEST, SAMPLE, SCHEMA, Manifest, MeasuredFigures, Program, Weights, encode, seal
+from bakeoff.export.manifest import (
+    MANIFEST,
+    SAMPLE,
+    SCHEMA,
+    Condition,
+    Conditions,
+    Manifest,
+    MeasuredFigures,
+    Program,
+    Weights,
+    encode,
+    seal,
+)
 from bakeoff.export.torch_flags import verified_flags
 from bakeoff.machine import host, paths
 from bakeoff.machine.build_cache import open_folder
+from bakeoff.machine.files import slug, write_atomically
 from bakeoff.machine.identity import this_machine
 from bakeoff.machine.locks import device_lock, entry_lock
 from bakeoff.models.brought.about import read_about
@@ -32,8 +45,18 @@ from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row
 from bakeoff.process.environment import worker_environment
-from bakeoff.process.jobs import Job, SampleJob, SampleResult, VerifyJob, VerifyResult, WriteJob, WriteResult
-from bakeoff.process.supervisor import Deadlines, Launch, run_job
+from bakeoff.process.jobs import (
+    CONDITIONS,
+    ConditionJob,
+    Job,
+    SampleJob,
+    SampleResult,
+    VerifyJob,
+    VerifyResult,
+    WriteJob,
+    WriteResult,
+)
+from bakeoff.process.supervisor import Deadlines, Launch, Outcome, run_job
 from bakeoff.record.source import component_hash
 from bakeoff.record.store import Stored, load_all, now, of_one_host
 from bakeoff.sweeps.progress import Progress
@@ -42,6 +65,8 @@ from bakeoff.sweeps.row import measure_job
 FRAMES = 10
 """Number of frames in the sample of a stream."""
 _DEADLINE_S = 1800.0
+CONDITION_S, _OPENED, _CALLED = 60.0, 4, 500
+"""Limit of one condition: seconds, and what it takes to open the artifact and to call it, so many times."""
 _HERE, _RENAME_EXCHANGE = -100, 2
 """AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
 
@@ -304,18 +329,50 @@ def verify(
         raise Mismatch(text) from error
     threads = min(manifest.threads, host.usable_cores())
     job = VerifyJob(str(folder.absolute()), manifest.device, threads, allow_mismatch, True)
-    cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    log = cache / "logs" / "verify" / f"{folder.absolute().name}-{manifest.digest[:12]}.log"
-    with device_lock(manifest.device, progress.say, cache):
-        running = progress.start(0, 0, manifest.variant)
-        outcome = run_job(
-            job,
-            VerifyResult,
-            Launch(worker_environment(threads), Deadlines(seconds, total=seconds), log, running.event),
-        )
-        running.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
+    outcome, log = _run_alone(job, VerifyResult, manifest, seconds, progress)
     value: VerifyResult = outcome.result_of("verification", log)
     return value
+
+
+def check_conditions(
+    folder: Path, manifest: Manifest, verified: VerifyResult, allow_mismatch: bool, idle_s: float, progress: Progress
+) -> Conditions:
+    """Call the main program of an artifact under each of CONDITIONS, in processes of their own with a time limit.
+
+    The results are written into the manifest. Raises BakeoffError if the folder was changed meanwhile, or cannot be
+    written.
+    """
+    threads = min(manifest.threads, host.usable_cores())
+    call_s = max(verified.samples_ns, default=0) / 1e9
+    rows = []
+    for name in CONDITIONS:
+        job = ConditionJob(str(folder.absolute()), manifest.device, threads, allow_mismatch, name, idle_s)
+        seconds = CONDITION_S + idle_s + _OPENED * verified.open_s + _CALLED * call_s
+        outcome, log = _run_alone(job, Condition, manifest, seconds, progress)
+        if outcome.kind != "result":
+            progress.say(f"{name}: {outcome.reason}; see {log}")
+        ended = Condition(name, "crashed", outcome.code or f"{outcome.kind}: {outcome.reason}")
+        rows.append(outcome.value or ended)
+    conditions = Conditions(now(), requirements.facts(), idle_s, tuple(rows))
+    if read_manifest(folder).digest != manifest.digest:
+        raise BakeoffError(f"{folder} was changed meanwhile, so nothing was written; verify it again", "bad-artifact")
+    write_atomically(folder / MANIFEST, encode(seal(replace(manifest, conditions=conditions))))
+    return conditions
+
+
+def _run_alone(
+    job: VerifyJob | ConditionJob, result: type, manifest: Manifest, seconds: float, progress: Progress
+) -> tuple[Outcome, Path]:
+    """Run a job on an artifact in a fresh process while nothing else uses its device. Return its outcome and log."""
+    what = getattr(job, "condition", "")
+    cache = paths.ensure_writable(paths.cache_folder(), "caches")
+    log = cache / "logs" / "verify" / f"{slug(f'{Path(job.folder).name} {manifest.digest[:12]} {what}')}.log"
+    with device_lock(manifest.device, progress.say, cache):
+        running = progress.start(0, 0, f"{manifest.variant}{what and f': {what}'}")
+        launch = Launch(worker_environment(job.threads), Deadlines(seconds, total=seconds), log, running.event)
+        outcome = run_job(job, result, launch)
+        running.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
+    return outcome, log
 
 
 def plan_export(request: Request) -> Plan:

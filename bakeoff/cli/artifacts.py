@@ -25,11 +25,10 @@ from bakeoff.models.errors import BakeoffError
 @app.command()
 def export(
     what: Annotated[
-        str, typer.Argument(help="A component (wm), mine.py:model, or a whole variant (wm:200m.step/aoti/bf16@cpu).")
+        str, typer.Argument(help="As in wm, wm:1b.step, mine.py:model, or a whole variant, wm:1b.step/aoti/bf16@cpu.")
     ],
     backend: Annotated[str | None, typer.Option(help="Backend, options in brackets; composed with +.")] = None,
     to: Annotated[Path | None, typer.Option(help="Folder to make (default: artifacts/...).")] = None,
-    preset: Annotated[str | None, typer.Option(help="Default: the device's.")] = None,
     workload: Annotated[str | None, typer.Option(help="Default: the device's.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Default: bf16, or fp32 where that is slow.")] = None,
     device: Device = None,
@@ -54,14 +53,14 @@ def export(
     from bakeoff.report.pages import artifact
     from bakeoff.variant import parse_variant, split_title
 
-    options = {"--backend": backend, "--preset": preset, "--workload": workload, "--dtype": dtype, "--device": device}
+    options = {"--backend": backend, "--workload": workload, "--dtype": dtype, "--device": device}
     given = {option: named(option, value) for option, value in options.items()}
     if is_pipeline(what):
         text = f"{what} is a pipeline; its best mix is exported by bakeoff budget {what} --export FOLDER"
         raise BakeoffError(text, "bad-option")
+    preset = ""
     if not is_brought(what):
-        what, of_preset, of_workload = split_title(what)
-        given["--preset"] = given["--preset"] or of_preset
+        what, preset, of_workload = split_title(what)
         given["--workload"] = given["--workload"] or of_workload
     if "/" in what and not is_brought(what):
         doubled = [option for option, value in given.items() if value]
@@ -77,7 +76,7 @@ def export(
         request = Request(
             component=what,
             backends=(given["--backend"],),
-            presets=tuple(filter(None, (given["--preset"],))),
+            presets=tuple(filter(None, (preset,))),
             workloads=tuple(filter(None, (given["--workload"],))),
             dtypes=tuple(filter(None, (given["--dtype"],))),
             device=given["--device"],
@@ -113,28 +112,44 @@ def verify(
     allow_mismatch: Annotated[
         bool, typer.Option("--allow-mismatch", help="Open it on a host that it was not made for; the report says so.")
     ] = False,
+    conditions: Annotated[
+        bool,
+        typer.Option("--conditions", help="Then call it in threads, forks and as else it is used; keep the results."),
+    ] = False,
+    idle: Annotated[float | None, typer.Option(help="Seconds without a call, of --conditions (default: 10).")] = None,
     as_json: Json = False,
 ) -> None:
     """Open an artifact in a fresh process, call it with its sample, compare and time it; of a mix, each of them.
 
     Exits with 1 if it is wrong, and with 3 if it is for another host: then only its files were checked.
     """
+    from bakeoff.artifact.export import check_conditions
     from bakeoff.artifact.export import verify as verify_artifact
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.export import Mismatch, read_manifest
     from bakeoff.export.mix import is_mix, read_mix
     from bakeoff.report.pages import artifact
 
+    if idle is not None and not (conditions and 0 <= idle <= 3600):
+        raise BakeoffError(f"--idle {idle:g} goes with --conditions, and is 0 to 3600 seconds", "bad-option")
     verified, wrong = [], []
     for each in [folder / name for name in read_mix(folder).digests] if is_mix(folder) else [folder]:
         manifest = read_manifest(each)
         try:
             with TerminalProgress() as progress:
                 result = verify_artifact(each, manifest, allow_mismatch, progress)
+                differing = [f"{one.program}/{one.output}" for one in result.checked if not one.passed]
+                if conditions and not differing:
+                    idle_s = 10.0 if idle is None else idle
+                    rows = check_conditions(each, manifest, result, allow_mismatch, idle_s, progress).rows
+                    differing = [row.name for row in rows if row.result in ("wrong", "crashed")]
+                    manifest = read_manifest(each)
         except Mismatch as error:
             fail(str(error), 3, error.code)
         verified.append({"variant": manifest.variant, "digest": manifest.digest, "result": result})
-        wrong += [f"{one.program}/{one.output}" for one in result.checked if not one.passed]
+        if manifest.conditions:
+            verified[-1]["conditions"] = manifest.conditions
+        wrong += differing
         if not as_json:
             print_document(artifact.verified(manifest, result))
     if as_json:

@@ -77,7 +77,7 @@ REPLACED = {
     "--input-seed": "--seed, of weights and inputs",
     "--minutes": "an option of pipeline and deadline alone",
     "--option": "part of the name, as in owl[steps=10]",
-    "--preset": "part of the name, as in owl:tiny or mine.py:Loop:large",
+    "--preset": "part of the name, as in owl:tiny, wm:1b.step or mine.py:Loop:large",
     "--reason": "the second word of --supersede RECORD WHY",
     "--runs": "an option before the command: bakeoff --runs FOLDER table",
     "--seconds": "always 30 minutes to verify, an hour to inspect",

@@ -394,6 +394,37 @@ class VerifyResult:
     mismatches: tuple[str, ...]
 
 
+CONDITIONS = (
+    "four threads at once",
+    "four threads in turn",
+    "fork",
+    "spawn",
+    "asyncio's executor",
+    "a second artifact alive",
+    "another number of threads",
+    "grad modes",
+    "strides and aliases",
+    "files changed under it",
+    "10,000 calls",
+    "idle",
+)
+"""Conditions under which deployments call a program, in the order of their table."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionJob:
+    """Job to call an artifact's main program plainly, and then under one of CONDITIONS."""
+
+    DONE_BY: ClassVar[str] = "export.conditions.check_condition"
+    folder: str
+    device: str
+    threads: int
+    allow_mismatch: bool
+    condition: str
+    idle_s: float
+    """Seconds without a call, of the condition "idle"."""
+
+
 @dataclass(frozen=True, slots=True)
 class InspectJob:
     """Job to call a user's callable, time the modules that it calls, and record the inputs of some of them."""
@@ -440,5 +471,6 @@ Job = (
     | SampleJob
     | WriteJob
     | VerifyJob
+    | ConditionJob
     | InspectJob
 )

@@ -56,6 +56,7 @@ PHASES: Mapping[str, PhaseInfo] = {
     "clock": PhaseInfo("checking the clock against a busy wait and torch's timer"),
     "open": PhaseInfo("checking the artifact's files and loading it"),
     "sample": PhaseInfo("calling the artifact with its sample"),
+    "conditions": PhaseInfo("calling the artifact under a condition of use"),
     "timing": PhaseInfo("timing calls"),
     "load": PhaseInfo("loading your file and calling your function"),
     "passes": PhaseInfo("timing passes, with and without instrumentation"),

@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -125,6 +126,13 @@ class TestCalls:
         self, variant: str, code: str, made: Callable[[str], ExportResult]
     ) -> None:
         assert called_from_two_threads(made(variant).folder) == code
+
+    def test_what_is_pickled_is_loaded_again(self, made: Callable[[str], ExportResult]) -> None:
+        opened = load(made(PICTURE).folder, threads=1)
+        again = pickle.loads(pickle.dumps(opened))
+        assert (again.folder, again.threads, again.manifest) == (opened.folder, 1, opened.manifest)
+        assert again.program(again.manifest.main) is not opened.program(opened.manifest.main)
+        assert torch.equal(again(**again.sample())["image"], opened(**opened.sample())["image"])
 
     def test_named_tensors_in_and_out(self, opened: Artifact) -> None:
         outputs = opened(**opened.sample())

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import artifacts
 import pytest
 import torch
 from lab import Recorder, marked_folder
@@ -18,7 +19,7 @@ from bakeoff.backends.format import BadArtifact
 from bakeoff.cli import app
 from bakeoff.export import load
 from bakeoff.export.folder import is_artifact, read_manifest
-from bakeoff.export.manifest import MANIFEST, formatted
+from bakeoff.export.manifest import MANIFEST, Condition, Conditions, formatted
 from bakeoff.export.mix import is_mix, read_mix, seal_mix
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.toy.network import Toy
@@ -78,9 +79,19 @@ def test_the_folder_holds_artifacts_and_lists_the_calls(exported: Path) -> None:
 def test_each_artifact_is_verified_in_a_fresh_process(mix: Path) -> None:
     done = verified(mix)
     assert done.exit_code == 0, done.output
-    artifacts = json.loads(done.stdout)["artifacts"]
-    assert [one["digest"] for one in artifacts] == [*read_mix(mix).digests.values()]
-    assert all(check["passed"] for one in artifacts for check in one["result"]["checked"])
+    found = json.loads(done.stdout)["artifacts"]
+    assert [one["digest"] for one in found] == [*read_mix(mix).digests.values()]
+    assert all(check["passed"] for one in found for check in one["result"]["checked"])
+
+
+def test_conditions_that_are_checked_later_leave_it_valid(mix: Path) -> None:
+    before, name = read_mix(mix), "wm.world"
+    artifacts.rewrite(mix / name, conditions=Conditions("now", {}, 1.0, (Condition("fork", "right"),)))
+    assert read_manifest(mix / name).digest != before.digests[name]
+    assert read_mix(mix) == before
+    artifacts.rewrite(mix / name, label="another")
+    with pytest.raises(BadArtifact, match="is not the artifact that was exported"):
+        read_mix(mix)
 
 
 def test_a_wrong_artifact_among_right_ones_is_found(mix: Path, monkeypatch: pytest.MonkeyPatch) -> None:

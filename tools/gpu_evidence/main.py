@@ -310,8 +310,8 @@ def _commands(call: Call, step: Step, artifact: Path) -> list[list[str]]:
         what = (f"{step.component}:{step.preset}", *mixes)
         return [call.bakeoff("profile", *what, "--memory", *device, "--note", call.note)]
     if step.kind == "export":
-        one = (*names, "--dtype", *step.dtypes, "--backend", *step.backends)
-        export = call.bakeoff("export", step.component, *one, *device, "--to", str(artifact))
+        one = (f"{step.component}:{step.preset}.{step.workload}", "--dtype", *step.dtypes, "--backend", *step.backends)
+        export = call.bakeoff("export", *one, *device, "--to", str(artifact))
         return [export, call.bakeoff("verify", str(artifact))]
     if step.kind == "tests":
         return [[call.python, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", *step.tests]]

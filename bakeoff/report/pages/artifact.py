@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from msgspec import UNSET
+
 from bakeoff.export.folder import port_bytes
 from bakeoff.export.manifest import Manifest, OutputCheck, Port, Program
 from bakeoff.export.mix import MixManifest
@@ -15,6 +17,7 @@ from bakeoff.models.component import Stream
 from bakeoff.models.words import counted
 from bakeoff.process.jobs import VerifyResult
 from bakeoff.report.document import (
+    Cell,
     Command,
     Document,
     Heading,
@@ -22,8 +25,10 @@ from bakeoff.report.document import (
     Section,
     Table,
     Text,
+    Tone,
     blocks,
     listed,
+    section,
     stated,
     table,
 )
@@ -61,6 +66,7 @@ def inspected(manifest: Manifest, unmet: Sequence[str]) -> Document:
             listed([*stated(facts), _here(unmet)]),
             *map(_program, manifest.programs),
             *([_stream(manifest.stream)] if manifest.stream is not None else []),
+            _conditions(manifest),
             Section("Files", blocks(table(["file", Heading("size", numeric=True), "SHA-256"], files))),
         ),
     )
@@ -211,7 +217,30 @@ def verified(manifest: Manifest, result: VerifyResult) -> Document:
         "time": timing(manifest, result) if result.samples_ns else "",
     }
     allowed = (Text(f"allowed: {one}", "mismatch", "open") for one in result.mismatches)
-    return Document(manifest.variant, blocks(verdict, listed([*stated(facts), *allowed]), *_outputs(result.checked)))
+    made = (listed([*stated(facts), *allowed]), *_outputs(result.checked), _conditions(manifest))
+    return Document(manifest.variant, blocks(verdict, *made))
+
+
+_TONES: Mapping[str, Tone] = {"right": "good", "refused": "open", "slower": "open", "wrong": "bad", "crashed": "bad"}
+
+
+def _conditions(manifest: Manifest) -> Section | None:
+    """Return a section on the checked conditions of use; None if none were."""
+    kept = manifest.conditions
+    if kept is UNSET:
+        return None
+    headings = ("condition", "result", Heading("time", numeric=True), "seen")
+    rows = [
+        (
+            one.name,
+            Cell(one.result, tone=_TONES[one.result]),
+            f"{one.factor:.1f}x" if one.result == "slower" else "",
+            one.seen,
+        )
+        for one in kept.rows
+    ]
+    about = f"{kept.checked}, idle for {kept.idle_s:g} s, on {kept.host.get('cpu', 'another host')}"
+    return section("Conditions of use", (Text(about, "checked"), table(headings, rows, wraps=True)))
 
 
 def _outputs(checked: Sequence[OutputCheck]) -> Iterator[Table | Listed | None]:

@@ -24,7 +24,7 @@ from bakeoff.plan.request import Request
 
 SUPPORT = Path(__file__).parents[2] / "support"
 ORDER = "calls: repeatedly stream; 1 input of stream starts as zeros"
-SMALL = ("--preset", "tiny", "--workload", "stream", "--dtype", "fp32", "--threads", "1")
+SMALL = ("toy:tiny.stream", "--dtype", "fp32", "--threads", "1")
 
 
 def check(ran: Ran, exit: int, code: ErrorCode, *says: str) -> None:
@@ -38,7 +38,7 @@ def check(ran: Ran, exit: int, code: ErrorCode, *says: str) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("deploying")
     own = {f"BAKEOFF_{name.upper()}": str(folder / name) for name in ("cache", "runs", "locks")}
-    ran = bakeoff("export", "toy", "--backend", "torch.export", "--to", "artifact", *SMALL, cwd=folder, **own)
+    ran = bakeoff("export", *SMALL, "--backend", "torch.export", "--to", "artifact", cwd=folder, **own)
     assert ran.code == 0, ran.err
     assert "10 frames" in ran.out
     return folder / "artifact"
@@ -99,7 +99,7 @@ def test_the_default_dtype_is_the_16_bit_one_of_the_device(
 
 
 def test_a_dtype_that_was_not_asked_for_is_said(tmp_path: Path) -> None:
-    asked = ("--preset", "tiny", "--workload", "world", "--device", "cpu", "--threads", "1")
+    asked = ("--workload", "world", "--device", "cpu", "--threads", "1")
     ran = bakeoff("export", "toy", "--backend", "torch.export", "--to", str(tmp_path / "made"), *asked, cwd=tmp_path)
     assert ran.code == 0, ran.err
     dtype = host.half_dtype("cpu")
@@ -194,8 +194,11 @@ class TestInspect:
         (("export", "toy", "--backend", "onnxruntime", "--dtype", "bf16"), "not-exportable", "unsupported"),
         (("export", "toy:tiny.world/aoti/fp32@cpu", "--dtype", "fp32"), "bad-option", "--dtype"),
         (("export", "toy", "--backend", "", "--to", "x"), "bad-option", "--backend"),
+        (("export", "toy", "--preset", "tiny"), "bad-option", "wm:1b.step"),
         (("export", "toy", "--backend", "torch.export", "--checkpoint", "gone"), "bad-checkpoint", "--checkpoint gone"),
         (("verify", "gone"), "bad-artifact", "gone"),
+        (("verify", "gone", "--idle", "1"), "bad-option", "--conditions"),
+        (("verify", "gone", "--conditions", "--idle", "nan"), "bad-option", "nan"),
         (("inspect", "."), "bad-artifact", "manifest.json"),
     ],
 )
@@ -210,7 +213,7 @@ def test_a_target_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     target = str(tmp_path / "file" / "x")
     check(
-        bakeoff("export", "toy", "--backend", "torch.export", "--to", target, *SMALL, cwd=tmp_path),
+        bakeoff("export", *SMALL, "--backend", "torch.export", "--to", target, cwd=tmp_path),
         2,
         "not-writable",
         target,
@@ -230,7 +233,7 @@ def test_a_failed_export_leaves_nothing_on_the_disk(options: str, code: ErrorCod
     if mounted.returncode:
         pytest.skip("this user may not mount a file system")
     try:
-        ran = bakeoff("export", "toy", "--backend", "torch.export", "--to", str(disk / "x"), *SMALL, cwd=tmp_path)
+        ran = bakeoff("export", *SMALL, "--backend", "torch.export", "--to", str(disk / "x"), cwd=tmp_path)
         check(ran, 2, code)
         assert os.listdir(disk) == []
     finally:

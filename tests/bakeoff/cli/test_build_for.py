@@ -17,7 +17,7 @@ from bakeoff import backends
 from bakeoff.models.errors import ErrorCode
 from bakeoff.record.store import load_all
 
-SMALL = ("--preset", "tiny", "--workload", "world", "--dtype", "fp32", "--threads", "1")
+SMALL = ("toy:tiny.world", "--dtype", "fp32", "--threads", "1")
 TARGETS = ("sm89", "sm120")
 
 
@@ -83,7 +83,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the artifacts of two targets, and `told`, what the export printed."""
     folder = tmp_path_factory.mktemp("two")
     own = {f"BAKEOFF_{name.upper()}": str(folder / name) for name in ("cache", "runs", "locks")}
-    asked = ("export", "toy", "--backend", REFERENCE, "--for", ",".join(TARGETS), "--json", *SMALL)
+    asked = ("export", *SMALL, "--backend", REFERENCE, "--for", ",".join(TARGETS), "--json")
     ran = bakeoff(*asked, cwd=folder, **own)
     assert ran.code == 0, ran.err
     (folder / "told").write_text(ran.out)
@@ -108,7 +108,7 @@ class TestExport:
             assert (folder_of(two, target) / "world.engine").read_text() == f"for {target}"
 
     def test_one_may_have_a_folder_of_its_own_and_is_shown(self, tmp_path: Path) -> None:
-        asked = ("export", "toy", "--backend", REFERENCE, "--for", "sm120", "--to", "mine", *SMALL)
+        asked = ("export", *SMALL, "--backend", REFERENCE, "--for", "sm120", "--to", "mine")
         ran = bakeoff(*asked, cwd=tmp_path)
         assert ran.code == 0, ran.err
         assert manifest_of(tmp_path / "mine").options["target"] == "sm120"
@@ -126,7 +126,7 @@ class TestExport:
         ],
     )
     def test_what_cannot_be_is_refused(self, arguments: Sequence[str], says: str, tmp_path: Path) -> None:
-        ran = bakeoff("export", "toy", *SMALL, "--backend", *arguments, cwd=tmp_path)
+        ran = bakeoff("export", *SMALL, "--backend", *arguments, cwd=tmp_path)
         assert ran.code == 2, ran.err
         assert ran.said[-1].endswith("[bad-option]")
         assert says in ran.said[-1]

@@ -3,7 +3,10 @@
 import contextlib
 import importlib
 import mmap
+<<<<<<< HEAD
 import os
+=======
+>>>>>>> side-cond
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

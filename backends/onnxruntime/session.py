@@ -3,10 +3,7 @@
 import contextlib
 import importlib
 import mmap
-<<<<<<< HEAD
 import os
-=======
->>>>>>> side-cond
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -29,10 +29,7 @@ from bakeoff.report.document import (
     Tone,
     blocks,
     listed,
-<<<<<<< HEAD
     number,
-=======
->>>>>>> side-cond
     section,
     stated,
     table,
@@ -72,11 +69,7 @@ def inspected(manifest: Manifest, unmet: Sequence[str]) -> Document:
             *map(_program, manifest.programs),
             *([_stream(manifest.stream)] if manifest.stream is not None else []),
             _conditions(manifest),
-<<<<<<< HEAD
             Section("Files", blocks(table(["file", number("size"), "SHA-256"], files))),
-=======
-            Section("Files", blocks(table(["file", Heading("size", numeric=True), "SHA-256"], files))),
->>>>>>> side-cond
         ),
     )
 

@@ -111,8 +111,7 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
                 library.runtime.set_cudagraphs_mode(before)
         return outputs
 
-    run = replaying(run) if opening.options.graph else run
-    return in_one_thread(run, path)  # calls share the process's graph mode
+    return in_one_thread(replaying(run) if opening.options.graph else run, path)  # calls share the process's graph mode
 
 
 FORMAT = ArtifactFormat(

@@ -392,7 +392,8 @@ def markdown_rows(text: str) -> Iterator[Row]:
                     _title(headings), "", dict(zip(map(str.strip, head), texts, strict=True)), _cited(" ".join(cells))
                 )
         else:
-            for line in lines if lines[0].startswith(("- ", "> ")) else [" ".join(lines)]:
+            for item in re.split(r"\n(?=- |> |1\. )", "\n".join(lines)):
+                line = " ".join(item.split())
                 yield Row(_title(headings), _plain(line), {}, _cited(line))
 
 

@@ -34,7 +34,7 @@ def test_a_side_that_does_not_compute_leaves_no_verdict(one: str, other: str, tm
     names = [name if name == "eager" else f"racers:{name}" for name in (one, other)]
     progress = Recorder()
     with marked_folder(tmp_path):  # type: ignore[arg-type]
-        found = compare(plan_of(*names, final_s=6.0), paths.runs_folder(), "", progress, seed=5).record
+        found = compare(plan_of(*names, final_s=3.0), paths.runs_folder(), "", progress, seed=5).record
     assert verdict_of(found) is None
     for name, side in zip((one, other), found.sides, strict=True):
         made = side.measurement

@@ -215,7 +215,7 @@ def test_sweep_option(lab: Lab, options: list[str | bytes], code: ErrorCode, say
         ("records merge elsewhere --runs=here", "an option before the command: bakeoff --runs FOLDER table"),
         ("session show FILE --wide", "what any pipe gets: bakeoff table | less -S"),
         ("sweep toy --input-seed 3", "--seed, of weights and inputs"),
-        ("pipeline owl --preset tiny", "part of the name, as in owl:tiny or mine.py:Loop:large"),
+        ("pipeline owl --preset tiny", "part of the name, as in owl:tiny, wm:1b.step or mine.py:Loop:large"),
         ("profile owl --minutes 3", "an option of pipeline and deadline alone"),
         ("profile owl --top 50", "always 20"),
         ("doctor --cache --clear", "--cache clear"),

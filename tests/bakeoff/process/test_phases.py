@@ -37,7 +37,7 @@ def test_workers_announce_phases_of_the_table() -> None:
 
 def test_builds_get_the_build_deadline() -> None:
     longest = {phase for phase, info in PHASES.items() if info.deadline == "build"}
-    assert longest == {"build", "headers", "sizes", "traced build", "trace", "profile"}
+    assert longest == {"bind", "build", "headers", "sizes", "traced build", "trace", "profile"}
     assert {phase for phase, info in PHASES.items() if info.deadline == "startup"} == {"start", "import"}
 
 

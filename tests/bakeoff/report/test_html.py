@@ -330,8 +330,8 @@ class TestBrowser:
         };"""
         found, console = look(shown, script, tmp_path)
         assert console == ""
-        assert found["places"] == 5
-        assert found["drawn"] >= 5
+        assert found["places"] == 7
+        assert found["drawn"] >= 7
         assert (found["bars"], found["points"]) == (2 * 5, 5 + 5 + 1)
         assert found["title"] == "bakeoff: which compiler to deploy"
         assert (found["strangers"], found["wide"]) == (0, 0)
@@ -352,4 +352,4 @@ class TestBrowser:
         const drawn = page.querySelectorAll(".plot[data-drawn]").length;
         return [drawn > 2, drawn < 30, page.querySelectorAll(".plot").length];"""
         found, _ = look(path, script, tmp_path, height=3000)
-        assert found == [True, True, 30 * 3], "three of each table"
+        assert found == [True, True, 30 * 4], "four of each table"

@@ -15,7 +15,7 @@ from mixes import loop_of
 from pipeline_records import pipeline_record
 from typer.testing import CliRunner
 
-from bakeoff.artifact.mix import export_mix
+from bakeoff.artifact.mix import export_mix, is_whole
 from bakeoff.artifact.mix import exported as exported_mixes
 from bakeoff.backends.format import BadArtifact
 from bakeoff.cli import app
@@ -91,6 +91,7 @@ def test_conditions_that_are_checked_later_leave_it_valid(mix: Path) -> None:
     before, name = read_mix(mix), "wm.world"
     artifacts.rewrite(mix / name, conditions=Conditions("now", {}, 1.0, (Condition("fork", "right"),)))
     assert read_manifest(mix / name).digest != before.digests[name]
+    assert is_whole(mix)
     assert read_mix(mix) == before
     artifacts.rewrite(mix / name, label="another")
     with pytest.raises(BadArtifact, match="is not the artifact that was exported"):

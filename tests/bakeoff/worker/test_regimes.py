@@ -1,5 +1,6 @@
 """Faults that inputs of one distribution do not show, each found by its regime or probe; honest rows are left alone."""
 
+import contextlib
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measure:
         named = tuple(BackendStep(name, options) for name, options in steps)
         folder = str(tmp_path_factory.mktemp("cache"))
         job = MeasureJob(of, "mine", named, dtype, FAST, str(cache), folder, kind, hashes)
-        return measure(job, silent).measurement
+        with contextlib.chdir(folder):  # backends write into a worker's folder
+            return measure(job, silent).measurement
 
     return run
 

@@ -3,7 +3,7 @@
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -39,8 +39,8 @@ def ending_signals() -> Iterator[list[int]]:
 
 @contextmanager
 def first_signal_waits() -> Iterator[Callable[[], bool]]:
-    """Defer the first signal that would end the command or its time to the end of the block; a second one ends it at
-    once.
+    """Defer the alarm of a time limit, and the first signal that would end the command, to the end of the block; a
+    second such signal ends it at once.
 
     The yielded function returns whether a signal came. Signals that have no handler keep their effect. A signal mask
     would not do: another thread of this process would take the signal.
@@ -54,20 +54,21 @@ def first_signal_waits() -> Iterator[Callable[[], bool]]:
 
     def note(number: int, _frame: FrameType | None) -> None:
         came.append(number)
-        restore()
+        if number != signal.SIGALRM:
+            restore(_ENDING)
 
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def restore(numbers: Sequence[int]) -> None:
+        for number in before.keys() & {*numbers}:
+            signal.signal(number, before[number])
 
     for number in before:
         signal.signal(number, note)
     try:
         yield lambda: bool(came)
     finally:
-        restore()
+        restore(waiting)
         if came:  # even if the block ended with an error, which a caller may go on after
-            signal.raise_signal(came[0])
+            signal.raise_signal(next((number for number in came if number != signal.SIGALRM), signal.SIGALRM))
 
 
 @contextmanager

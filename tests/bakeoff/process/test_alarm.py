@@ -68,6 +68,21 @@ def test_an_alarm_that_comes_while_a_worker_is_ended_rings_when_it_has_ended() -
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.parametrize("order", [(signal.SIGINT, signal.SIGALRM), (signal.SIGALRM, signal.SIGINT)])
+def test_both_kinds_of_signals_wait_and_the_command_ends(order: tuple[int, int]) -> None:
+    rang, reached = list[int](), False
+    before = signal.signal(signal.SIGALRM, lambda number, _frame: rang.append(number))
+    try:
+        with pytest.raises(KeyboardInterrupt), ending_signals(), first_signal_waits():  # noqa: PT012
+            for number in order:
+                signal.raise_signal(number)
+            assert rang == []
+            reached = True
+        assert reached
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_what_else_a_callback_raises_is_told_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[object] = []
     monkeypatch.setattr("sys.unraisablehook", lambda unraisable: told.append(unraisable.exc_type))

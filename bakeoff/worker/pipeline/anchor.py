@@ -14,7 +14,7 @@ from bakeoff.worker.pipeline.programs import LoopProgram, build_programs
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.units import TimedUnits, UnitLog, counters
 from bakeoff.worker.reporter import Reporter, wait_for_idle_threads
-from bakeoff.worker.torch_flags import flags
+from bakeoff.worker.torch_flags import apply_flags, flags
 
 _TURN_NS = 25_000_000
 """Shortest turn of a mix, about as in its run: its first unit finds threads asleep and caches cold there too."""
@@ -39,14 +39,18 @@ def anchor(job: AnchorJob, report: Reporter) -> tuple[Units, ...]:
             return TimedUnits(runner, log, watch, device, report)
 
         mixes = [timed([built[place] for place in places]) for places in job.mixes]
+        own = [built[places[0]].flags for places in job.mixes]
+        """Of each mix; a runner whose programs have the same flags sets none."""
         report("timing")
-        for mix in mixes:
+        for mix, of_mix in zip(mixes, own, strict=True):
+            apply_flags(of_mix)
             while not mix.log.steady:
                 mix.turn(1)
         ends_ns = now_ns() + round(job.seconds * 1e9)
         while now_ns() < ends_ns:
-            for mix in random.sample(mixes, len(mixes)):
+            for mix, of_mix in random.sample([*zip(mixes, own, strict=True)], len(mixes)):
                 wait_for_idle_threads()
+                apply_flags(of_mix)
                 turn_ends_ns = now_ns() + _TURN_NS
                 mix.turn(1)
                 while now_ns() < turn_ends_ns:

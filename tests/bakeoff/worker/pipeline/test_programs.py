@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="workers need it")
 
 from lab import FAST
+from loop_backends import PRECISIONS
 from mixes import Heard, hashes, loop_of, make_job
 
 from bakeoff.models.errors import BakeoffError
@@ -123,6 +124,19 @@ def test_units_of_several_mixes_are_timed_in_one_process(tmp_path: Path, monkeyp
     first, second = (parts_ms(unit.lines) for unit in found if unit is not None)
     assert first.keys() == second.keys() == {"world", "stream", BETWEEN}
     assert second["world"] > 5.0 > first["world"], "a call of the slow one takes 5 ms"
+
+
+def test_units_of_each_mix_run_under_its_own_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = [
+        make_job(tmp_path / dtype, dict.fromkeys(("world", "stream"), f"loop_backends:NOTES_PRECISION/{dtype}"))
+        for dtype in ("tf32", "fp32")
+    ]
+    programs = tuple(program for job in of for program in job.programs)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    PRECISIONS.clear()
+    anchor(AnchorJob(of[0].subject, programs, ((0, 1), (2, 3)), 0.1), Heard())
+    assert {"tf32": {"high"}, "fp32": {"highest"}} == PRECISIONS
 
 
 def test_a_program_that_is_not_ok_is_refused_where_it_is_timed_again(

@@ -111,7 +111,9 @@ class OutputCheck:
     problem: str = ""
 
 
-ConditionResult = Literal["right", "refused", "slower", "wrong", "crashed"]
+HELD: Final = "given"
+"""`Port.values` of an input that must keep its values."""
+ConditionResult = Literal["right", "refused", "slower", "wrong", "crashed", "unchecked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,8 @@ class Condition:
     name: str
     result: ConditionResult
     """The worst that was seen: `wrong` outputs or growing memory; `crashed`, also by an exception that is none of
-    bakeoff's or by no end in time; calls `refused` by an error with a code; `slower` by half."""
+    bakeoff's or by no end in time; calls `refused` by an error with a code; `slower` by half; `unchecked` where memory
+    ran out."""
     seen: str = ""
     """The code of a refusal or what was wrong, and the number of calls."""
     factor: float | None = None

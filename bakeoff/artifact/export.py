@@ -24,6 +24,7 @@ from bakeoff.export.manifest import (
     SAMPLE,
     SCHEMA,
     Condition,
+    ConditionResult,
     Conditions,
     Manifest,
     MeasuredFigures,
@@ -343,6 +344,7 @@ def check_conditions(
     The results are written into the manifest. Raises BakeoffError if the folder was changed meanwhile, or cannot be
     written.
     """
+    paths.ensure_writable(folder, "results of conditions")
     threads = min(manifest.threads, host.usable_cores())
     call_s = max(verified.samples_ns, default=0) / 1e9
     rows = []
@@ -352,7 +354,8 @@ def check_conditions(
         outcome, log = _run_alone(job, Condition, manifest, seconds, progress)
         if outcome.kind != "result":
             progress.say(f"{name}: {outcome.reason}; see {log}")
-        ended = Condition(name, "crashed", outcome.code or f"{outcome.kind}: {outcome.reason}")
+        result: ConditionResult = "unchecked" if outcome.kind == "oom" else "crashed"
+        ended = Condition(name, result, outcome.code or f"{outcome.kind}: {outcome.reason}")
         rows.append(outcome.value or ended)
     conditions = Conditions(now(), requirements.facts(), idle_s, tuple(rows))
     if read_manifest(folder).digest != manifest.digest:

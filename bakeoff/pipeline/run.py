@@ -174,7 +174,8 @@ def _anchored(session: PipelineSession, ready: Sequence[_Ready]) -> Sequence[_Re
     steps = {step.backend for mix, _ in ready for row in mix.rows.values() for step in row.steps}
     asleep = dict[str, MixPlan]()
     if (
-        plan.subject.device == "cpu"
+        usual
+        and plan.subject.device == "cpu"
         and any(resolve_backend(name).own_threads for name in steps)
         and not PASSIVE.keys() & ready[0][0].environment.keys()
     ):

@@ -221,7 +221,7 @@ def verified(manifest: Manifest, result: VerifyResult) -> Document:
     return Document(manifest.variant, blocks(verdict, *made))
 
 
-_TONES: Mapping[str, Tone] = {"right": "good", "refused": "open", "slower": "open", "wrong": "bad", "crashed": "bad"}
+_TONES: Mapping[str, Tone] = {"right": "good", "wrong": "bad", "crashed": "bad"}
 
 
 def _conditions(manifest: Manifest) -> Section | None:
@@ -233,7 +233,7 @@ def _conditions(manifest: Manifest) -> Section | None:
     rows = [
         (
             one.name,
-            Cell(one.result, tone=_TONES[one.result]),
+            Cell(one.result, tone=_TONES.get(one.result, "open")),
             f"{one.factor:.1f}x" if one.result == "slower" else "",
             one.seen,
         )

@@ -19,20 +19,21 @@ import torch
 from torch import Tensor
 
 from bakeoff.export import Artifact, load
-from bakeoff.export.manifest import Condition, ConditionResult
+from bakeoff.export.manifest import HELD, Condition, ConditionResult
 from bakeoff.export.sample import Reader, limits_of, thinned
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.process.jobs import ConditionJob
 from bakeoff.worker.checks.growth import confirmed_leak
-from bakeoff.worker.checks.memory import kept_bytes, used_bytes
+from bakeoff.worker.checks.memory import kept_bytes
+from bakeoff.worker.device import held_bytes
 from bakeoff.worker.failures import first_line
-from bakeoff.worker.reference.error import apart
+from bakeoff.worker.reference.error import apart, difference
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.torch_flags import flags
 
 _SETS = 4
-"""Sets of inputs: the sample, and the sample with the values of each tensor moved on by one, two and three places."""
+"""Sets of inputs: the sample, and the sample with the values of each free input moved on by one, two, three places."""
 _CALLS, _CALLS_S = 100, 2.0
 """Most calls in a thread or process, and the time for which that many would be made one after the other."""
 _MANY, _MANY_S, _READINGS = 10_000, 20.0, 40
@@ -84,11 +85,14 @@ class Trial:
         self.wanted: list[Named] = []
         manifest, main = artifact.manifest, artifact.manifest.main
         self._limits = limits_of(manifest, main)
+        self.free = {port.name for port in manifest.program(main).inputs if port.values != HELD}
+        """Inputs that may have other values than those of the sample."""
         for place in range(_SETS):
-            self.add({port: tensor.roll(place) for port, tensor in artifact.sample().items()})
+            sample = artifact.sample()
+            self.add({port: one.roll(place) if port in self.free else one for port, one in sample.items()})
         for port, reference in Reader(artifact.folder, manifest).outputs(0, main).items():
             output = thinned(self.wanted[0][port], manifest.sample.every.get(f"{main}/{port}", 1))
-            if apart(output, reference.flatten()) > self._limits[port]:
+            if _distance(output, reference.flatten().to(output.device)) > self._limits[port]:
                 self.note("wrong", f"{port} differs from the sample in a plain call")
         self.calls = _SETS
         for _ in range(2):  # the second time as many as the condition will
@@ -130,8 +134,8 @@ class Trial:
     def same(self, outputs: Named, place: int, when: str = "") -> bool:
         """Return whether outputs are near those of a plain call, and note it if one is not."""
         for name, wanted in self.wanted[place].items():
-            limit = self._limits[name] if wanted.is_floating_point() else 0.0
-            if not torch.equal(outputs[name], wanted) and (distance := apart(outputs[name], wanted)) > limit:
+            limit = self._limits[name]
+            if not torch.equal(outputs[name], wanted) and (distance := _distance(outputs[name], wanted)) > limit:
                 self.note("wrong", f"{name} differs from a plain call's by {distance:.1e}, over {limit:.1e}{when}")
                 return False
         return True
@@ -153,6 +157,13 @@ class Trial:
                 return Condition(self.name, result, f"{self.notes[result]}; {sum(self.ends):,} of {calls} right")
         factor = self.typical_s() / self.plain_s
         return Condition(self.name, "slower" if factor > _SLOWER else "right", calls, factor)
+
+
+def _distance(output: Tensor, wanted: Tensor) -> float:
+    """Return the relative L2 distance of an output, or the share of indices that differ, as a verification does."""
+    if output.is_floating_point():
+        return apart(output, wanted)
+    return difference(output, wanted, wanted.dtype).rel_l2
 
 
 def _threads_at_once(trial: Trial) -> None:
@@ -238,7 +249,10 @@ def _layouts(trial: Trial) -> None:
     trial.attempt(1)
     trial.same(kept, 0, " once another call was made")
     alike: dict[object, Tensor] = {}
-    shared = {name: alike.setdefault((one.shape, one.dtype), one) for name, one in trial.inputs[0].items()}
+    shared = {
+        name: alike.setdefault((one.shape, one.dtype), one) if name in trial.free and one.is_floating_point() else one
+        for name, one in trial.inputs[0].items()
+    }
     trial.add({name: tensor.clone() for name, tensor in shared.items()})
     trial.attempt(-1, given=shared)
 
@@ -252,6 +266,7 @@ def _files_changed(trial: Trial) -> None:
         trial.attempt(0, opened)
         for name, file in manifest.files.items():
             if file.bytes and name != manifest.sample.file:
+                (folder / name).chmod(0o600)
                 content = np.memmap(folder / name, np.uint8, "r+")
                 np.invert(content, out=content)
         for number in range(trial.calls):
@@ -260,11 +275,11 @@ def _files_changed(trial: Trial) -> None:
 
 def _many_calls(trial: Trial) -> None:
     each = max(1, min(_MANY, int(_MANY_S / trial.plain_s)) // _READINGS)
-    until, sizes = time.monotonic() + _MANY_S, list[int]()
+    until, sizes, device = time.monotonic() + _MANY_S, list[int](), trial.artifact.manifest.device
     while (made := len(trial.ends)) < _MANY and time.monotonic() < until:
         trial.attempt(made // each)
-        sizes += [used_bytes()] if made % each == 0 else []
-    again = partial(kept_bytes, trial.attempt, device=trial.artifact.manifest.device)
+        sizes += [held_bytes(device)] if made % each == 0 else []
+    again = partial(kept_bytes, trial.attempt, device=device)
     if leaked := confirmed_leak(sizes, made, 1, int(trial.plain_s * 1e9), again):
         trial.note("wrong", f"half of the calls keep {leaked >> 20} MiB of memory")
 

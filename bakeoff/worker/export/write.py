@@ -17,7 +17,7 @@ from torch import Tensor
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.format import WriteRequest
 from bakeoff.export.loader import State, carry
-from bakeoff.export.manifest import SAMPLE, Port, Program, Sample
+from bakeoff.export.manifest import HELD, SAMPLE, Port, Program, Sample
 from bakeoff.export.sample import BLOCK, MOST, every, key, repeated, thinned
 from bakeoff.machine.processes import peak_bytes
 from bakeoff.models.component import Stream, TensorSpec
@@ -272,7 +272,7 @@ def _about(loaded: LoadedSubject, dtype: str, wanted: Mapping[str, Tensor]) -> P
 
 def _values(spec: TensorSpec) -> str:
     if spec.draw == "given":
-        return "given" if spec.held else "given, or drawn from the given values"
+        return HELD if spec.held else "given, or drawn from the given values"
     if isinstance(spec.draw, tuple):
         return " or ".join(f"{value:.6g}" for value in spec.draw)
     return _VALUES[spec.draw]

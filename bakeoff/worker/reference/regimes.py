@@ -15,7 +15,7 @@ from bakeoff.models.component import Workload
 from bakeoff.record.regimes import BATCH
 from bakeoff.worker.reference.error import Difference, difference, expected_dtype
 from bakeoff.worker.reference.files import set_name
-from bakeoff.worker.subject import LoadedSubject
+from bakeoff.worker.subject import LoadedSubject, held_inputs
 
 _LARGE = 16.0
 """Factor of an outlier channel, and of the items beside one."""
@@ -104,7 +104,8 @@ def regime_inputs(loaded: LoadedSubject, name: str) -> dict[str, Tensor]:
     """Return the values of set 0 in this regime; tensors that do not change are the set's own."""
     values, batch = dict(loaded.sets[0]), _batch(loaded.workload)
     if name == "permuted":
-        return {key: tensor.roll(1, 0) if tensor.shape[:1] == (batch,) else tensor for key, tensor in values.items()}
+        moved = {key for key, tensor in values.items() if tensor.shape[:1] == (batch,)} - held_inputs(loaded.workload)
+        return {key: tensor.roll(1, 0) if key in moved else tensor for key, tensor in values.items()}
     for key in scaled_inputs(loaded):
         changed = values[key].clone(memory_format=torch.contiguous_format)
         if name != "alone":

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="artifacts are opened with torch")
 
+import torch
 from artifacts import copy, exported, manifest_of, rewrite
 from lab import Recorder, marked_folder
 from typer.testing import CliRunner
@@ -17,9 +18,10 @@ from typer.testing import CliRunner
 from bakeoff.artifact import export as parent
 from bakeoff.cli import app
 from bakeoff.export import load
-from bakeoff.export.manifest import MANIFEST, Condition, exported_digest
+from bakeoff.export.manifest import HELD, MANIFEST, Condition, exported_digest
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import CONDITIONS, VerifyResult
+from bakeoff.process.supervisor import Outcome
 from bakeoff.report.pages.artifact import inspected, verified
 from bakeoff.report.render import terminal
 
@@ -124,6 +126,41 @@ def test_what_is_wrong_is_exit_code_1_and_kept(artifact: Path, tmp_path: Path, m
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1].endswith(": four threads in turn [wrong-output]")
     assert [row.result for row in manifest_of(artifact).conditions.rows] != ["right", "right"]  # type: ignore[union-attr]
+
+
+def test_inputs_that_must_keep_their_values_do(artifact: Path) -> None:
+    """As offsets, of which the model takes no others."""
+    from bakeoff.worker.export.conditions import CHECKS, Trial
+
+    manifest = manifest_of(artifact)
+    program = manifest.program(manifest.main)
+    held, *_ = (port.name for port in program.inputs)
+    ports = tuple(replace(port, values=HELD) if port.name == held else port for port in program.inputs)
+    programs = tuple(replace(one, inputs=ports) if one is program else one for one in manifest.programs)
+    rewrite(artifact, programs=programs)
+    opened = load(artifact)
+    trial = Trial(opened, "strides and aliases")
+    CHECKS[trial.name](trial)
+    assert trial.condition().result in ("right", "slower")
+    sample = opened.sample()
+    for inputs in trial.inputs:
+        assert torch.equal(inputs[held], sample[held])
+    assert not all(torch.equal(trial.inputs[1][name], tensor) for name, tensor in sample.items())
+
+
+def test_indices_are_held_against_the_limit_of_a_verification() -> None:
+    from bakeoff.worker.export.conditions import _distance
+
+    wanted = torch.arange(100)
+    assert _distance(torch.where(wanted == 7, 90, wanted), wanted) == 0.01
+    assert _distance(wanted.float() * 1.01, wanted.float()) == pytest.approx(0.01)
+
+
+def test_a_condition_for_which_memory_lacks_is_unchecked(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = Outcome("oom", "killed by the kernel's out-of-memory killer in phase open")
+    monkeypatch.setattr(parent, "_run_alone", lambda *_: (killed, Path("log")))
+    (row,) = check(artifact, ["fork"], monkeypatch)
+    assert (row.result, row.seen) == ("unchecked", f"oom: {killed.reason}")
 
 
 def test_results_are_not_written_over_another_artifact(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:

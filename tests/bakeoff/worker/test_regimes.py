@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,13 @@ def test_regimes_change_what_they_say() -> None:
     assert torch.equal(values["alone"][0], given[0])
     assert torch.equal(values["alone"][1:], 16 * given[1:])
     assert torch.equal(loaded.sets[0]["x"], load_subject(loaded.subject).sets[0]["x"]), "the set itself is unchanged"
+
+
+def test_an_input_that_is_held_keeps_its_place_in_a_batch() -> None:
+    loaded = load_subject(subject("ranged:SPEC", "tiny", "linear", 3))
+    inputs = tuple(replace(spec, held=True) for spec in loaded.workload.inputs)
+    held = replace(loaded, workload=replace(loaded.workload, inputs=inputs))
+    assert torch.equal(regime_inputs(held, "permuted")["x"], loaded.sets[0]["x"])
 
 
 def test_a_range_in_words() -> None:

@@ -1,6 +1,6 @@
 """Starts a mix in fresh processes, with and without what its compilers kept, and records when its first frames came."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -13,6 +13,7 @@ from bakeoff.pipeline.request import STARTS
 from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.supervisor import Outcome
 from bakeoff.race import LARGEST_OFFSET
+from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.pipeline import Caches, PipelineMeasurement, PipelineRecord, Start
 from bakeoff.sweeps.row import References
 
@@ -30,12 +31,18 @@ _OF_THE_LAB = ("check", "loop check", "prove")
 
 
 def start_mix(
-    session: PipelineSession, mix: MixPlan, references: Mapping[str, References], loop: References, limits: Limits
-) -> PipelineRecord:
-    """Start the mix `STARTS` times with each kind of caches, in turns, and return its record.
+    session: PipelineSession,
+    mix: MixPlan,
+    references: Mapping[str, References],
+    loop: References,
+    limits: Limits,
+    stop: Callable[[], bool],
+) -> tuple[PipelineRecord, Sequence[Finding]]:
+    """Start the mix `STARTS` times with each kind of caches, in turns, until `stop`; return its record, and findings
+    that are not in it yet.
 
-    A process that finds nothing fills the caches for the next one. The first process without any unit is the last one.
-    Raises BakeoffError if the request itself was wrong.
+    A process that finds nothing fills the caches for the next one. A kind of which a process ends without any unit is
+    started no more. Raises BakeoffError if the request itself was wrong.
     """
     how, artifacts, starts = session.plan.request.sustained, session.plan.artifacts[str(mix.mix)], list[Start]()
     assert how is not None
@@ -45,28 +52,39 @@ def start_mix(
         starts.append(Start("artifact", problem=artifacts))
         artifacts = {}
     kinds = [kind for kind in get_args(Caches) if kind not in {start.caches for start in starts}]
-    limits, ended = replace(limits, seconds=limits.seconds / STARTS / len(kinds)), list[tuple[MixWorker, Outcome]]()
+    limits = replace(limits, seconds=limits.seconds / STARTS / len(kinds))
+    ended, given_up = list[tuple[Caches, MixWorker, Outcome]](), set[Caches]()
     running = session.context.progress.start(0, 0, f"{mix.mix.subject}: {mix.label}, started {STARTS} times")
     for caches in kinds * STARTS:
+        if caches in given_up:
+            continue
         if caches != "compiler":
             build_cache.open_folder(mix.cache_folder, anew=True)
         offset, shipped = session.order.randrange(0, LARGEST_OFFSET, 16), artifacts if caches == "artifact" else {}
         worker = MixWorker(session, mix, references, loop, offset, limits, running, cold=True, artifacts=shipped)
         with worker:
-            run_sustained(worker, limits, how, lambda: False, running)
+            run_sustained(worker, limits, how, stop, running)
             outcome = worker.finish()
         outcome.raise_refusal()
+        if ended and stop():
+            break  # this process was cut short
         starts.append(_start(caches, worker, outcome))
-        ended.append((worker, outcome))
+        ended.append((caches, worker, outcome))
         if not worker.stamps:
-            break
-        build_cache.mark_finished(mix.cache_folder)
+            given_up |= {caches} if caches == "artifact" else {"none", "compiler"}
+        else:
+            build_cache.mark_finished(mix.cache_folder)
     running.finish("done", counted(len(ended), "process", "processes"))
-    worker, outcome = next(
-        (each for each in ended if each[1].kind != "result" or each[1].value.status != "ok"), ended[0]
-    )
+    built = [each for each in ended if each[0] != "artifact"] or ended
+    failed = (each for each in built if each[2].kind != "result" or each[2].value.status != "ok")
+    _, worker, outcome = next(failed, built[0])
+    seen = {one.code: one for *_, each in ended if each.kind == "result" for one in each.value.findings}
     record = make_record(session, mix, outcome, "cold", (), worker.span_s, (), worker.stamps)
-    return replace(record, starts=tuple(starts))
+    told = {one.code for one in record.measurement.findings}
+    if stop():
+        text = f"{counted(len(ended), 'start')} of {STARTS * len(kinds)}: the command was told to end"
+        seen["few-units"] = new_finding("few-units", text)
+    return replace(record, starts=tuple(starts)), [one for code, one in seen.items() if code not in told]
 
 
 def _start(caches: Caches, worker: MixWorker, outcome: Outcome) -> Start:
@@ -82,7 +100,9 @@ def _start(caches: Caches, worker: MixWorker, outcome: Outcome) -> Start:
         parts_ns[part] += spent_ns.get(phase, 0)
     judged = made.parity.units if made.parity is not None else ()
     wrong = [unit.unit for unit in judged if not all(output.passed for output in unit.outputs)]
-    if judged and judged[-1].unit in wrong:
+    if not ended:
+        wrong = [*range(len(stamps))]  # nothing is known of a process that died
+    elif judged and judged[-1].unit in wrong:
         wrong += range(len(judged), len(stamps))
     return Start(
         caches=caches,

@@ -146,9 +146,7 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
     elif session.plan.request.sustained is not None:
         for mix, references in session.order.sample(ready, len(ready)):
             if session.plan.request.cold:
-                _keep(
-                    session, mix, start_mix(session, mix, references, loop, _limits(session, 1)), _start(session, mix)
-                )
+                _start_cold(session, mix, references, loop)
             else:
                 _sustain(session, mix, references, loop)
     elif len(ready) > 1 and short_of_memory(total([mix.memory for mix, _ in ready]), session.plan.subject.device):
@@ -323,6 +321,14 @@ def _sustain(session: PipelineSession, mix: MixPlan, references: Mapping[str, Re
         made = make_record(session, mix, outcome, how, (), worker.span_s, findings, worker.stamps)
         running.finish("done", counted(len(worker.stamps), "unit", form=","))
         _keep(session, mix, made, _start(session, mix))
+
+
+def _start_cold(session: PipelineSession, mix: MixPlan, references: Mapping[str, References], loop: References) -> None:
+    """Start one mix in fresh processes, and store its record; a signal ends the present process and not the record."""
+    with first_signal_waits() as stop:
+        made, findings = start_mix(session, mix, references, loop, _limits(session, 1), stop)
+        found = (*made.measurement.findings, *findings, *_changed([(mix, references)], loop))
+        _keep(session, mix, replace(made, measurement=replace(made.measurement, findings=found)), _start(session, mix))
 
 
 def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Finding]:

@@ -213,7 +213,7 @@ def pipeline(job: dict[str, Any]) -> dict[str, Any]:
         path = Path(measure["cache_folder"]) / "built"
         path.write_text(path.read_text() + "again" if path.exists() else "once")
     work("import", "weights", "build", "check", "loop check")
-    if "build" in faults:
+    if "build" in faults or ("artifacts" in faults and job["artifacts"]):
         return {"status": "build_failed", "reason": "wm.world: no such operator", "programs": programs}
     if job["horizon_db"] is not None:
         return rolled_out(programs, json.loads((Path(job["reference_folder"]) / "reference.json").read_text()))

@@ -186,9 +186,12 @@ class _Mix:
             units = self.units = TimedUnits(runner, log, watch, device, self.report, judged=judged)
             watch.begin()
             units.sustain(commands, job.sustained)
-            watch.end()
+            gpu = watch.end()
+        usage = units.cpu.usage()
+        if usage.other_share > job.policy.contention / 4:
+            self.findings.append(new_finding("contention", contention_text(usage)))
         self.report("loop check")
-        alarms = [*self._prove(runner), *self._recompiled(log)]
+        alarms = [*self._prove(runner), *self._recompiled(log), *gpu.alarms()]
         return self._decide(alarms, (first_problem(self.parity) if self.parity else "") or units.problem)
 
     def _run(self, runner: LoopRunner, commands: int) -> list[Finding]:

@@ -3,6 +3,7 @@
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lab import FAST, TORCHLESS, Recorder, marked_folder, processes_with
@@ -10,12 +11,14 @@ from records import bakeoff
 
 from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
+from bakeoff.pipeline import cold
 from bakeoff.pipeline.plan import MixPlan, estimate, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.pipeline.run import PipelineResult, run_pipeline
 from bakeoff.process import supervisor
+from bakeoff.process.signals import ending_signals
 from bakeoff.record.deadline import figures, first_frames
-from bakeoff.record.pipeline import PipelineRecord, Sustained
+from bakeoff.record.pipeline import PipelineRecord, Start, Sustained
 from bakeoff.record.store import load_all
 from bakeoff.report.pages.plan import of_pipeline
 from bakeoff.report.render import terminal
@@ -211,12 +214,14 @@ def test_a_rate_of_zero_is_refused(tmp_path: Path) -> None:
 COLD = replace(REQUEST, mixes=("image=inductor/fp32",), cold=True)
 
 
-def cold_run(folder: Path, request: PipelineRequest, faults: str = "") -> tuple[MixPlan, dict[str, PipelineRecord]]:
-    """Run a mix that has no artifacts."""
+def cold_run(
+    folder: Path, request: PipelineRequest, faults: str = "", artifacts: dict[str, str] | str = "it has none"
+) -> tuple[MixPlan, dict[str, PipelineRecord]]:
+    """Run a mix with these artifacts."""
     with marked_folder(folder) as marker, pytest.MonkeyPatch.context() as patch:
         patch.setenv("BAKEOFF_TEST_FAULTS", faults)
         plan = make_pipeline_plan(request, paths.runs_folder(), Recorder())
-        plan = replace(plan, artifacts={str(mix.mix): "it has none" for mix in plan.mixes})
+        plan = replace(plan, artifacts={str(mix.mix): artifacts for mix in plan.mixes})
         done = run_pipeline(plan, paths.runs_folder(), "", False, Recorder())
         assert list(processes_with(marker)) == []
     return plan.mixes[0], {entry.record.role or "other": entry.record for entry in done.stored}
@@ -253,7 +258,35 @@ def test_a_mix_that_keeps_no_caches_and_one_that_cannot_be_built_say_so(tmp_path
     assert [start.problem for start in records["other"].starts] == ["it has none", "wm.world: no such operator"]
     _, records = cold_run(tmp_path / "crashed", replace(COLD, minutes=0.1), "crash@inductor")
     assert records["other"].status == "crashed"
-    assert {start.problem for start in records["other"].starts[1:]} == {"SIGSEGV in phase unit"}
+    starts = records["other"].starts[1:]
+    assert {start.problem for start in starts} == {"SIGSEGV in phase unit"}
+    assert not any((found := first_frames(start, 24.0)) and found.good is not None for start in starts)
+
+
+def test_artifacts_that_do_not_start_end_no_other_start(tmp_path: Path) -> None:
+    _, records = cold_run(tmp_path, COLD, "artifacts@inductor", {"wm.world": "gone"})
+    record = records["other"]
+    assert (record.status, [start.caches for start in record.starts]) == ("ok", ["artifact", *["none", "compiler"] * 7])
+    assert record.starts[0].problem == "wm.world: no such operator"
+
+
+def test_an_interrupted_cold_run_keeps_the_starts_that_were_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, calls = cold._start, list[object]()
+
+    def interrupted(*of: Any) -> Start:
+        calls.append(of)
+        if len(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return made(*of)
+
+    monkeypatch.setattr(cold, "_start", interrupted)
+    with ending_signals():
+        _, records = cold_run(tmp_path, COLD)
+    record = records["other"]
+    assert [start.caches for start in record.starts] == ["artifact", "none", "compiler", "none"]
+    assert codes(record) == ["few-units"]
 
 
 def test_a_cold_start_has_no_buffer_and_no_pace(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Exports a mix of a pipeline as one folder: an artifact for each slot, and the list of calls."""
 
-import shutil
 from pathlib import Path
 
 from bakeoff.artifact.export import export, plan_export, staged
@@ -48,12 +47,11 @@ def export_mix(
         (part / MANIFEST).write_bytes(formatted(seal_mix(manifest)))
 
 
-def exported(made: PipelinePlan, runs: Path, progress: Progress) -> dict[str, dict[str, str] | str]:
-    """Export each mix beside its caches; return by its string the folder of each `slot.program`, or why it has none."""
+def exported(made: PipelinePlan, folder: Path, runs: Path, progress: Progress) -> dict[str, dict[str, str] | str]:
+    """Export each mix to `folder`; return by its string the folder of each `slot.program`, or why it has none."""
     found: dict[str, dict[str, str] | str] = {}
     for mix in made.mixes:
-        target, folders = mix.cache_folder.with_name(f"{mix.cache_folder.name}-artifacts"), dict[str, str]()
-        shutil.rmtree(target, ignore_errors=True)
+        target, folders = folder / mix.slug, dict[str, str]()
         try:
             for choice in sorted(mix.mix.slots, key=is_exported):  # what cannot be is said before another takes minutes
                 folders |= _export_slot(made, choice, target, runs, f"bakeoff deadline {made.loop.typed}", progress)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -284,6 +285,7 @@ def run_mixes(
     from bakeoff.machine import paths
     from bakeoff.pipeline.plan import estimate, make_pipeline_plan
     from bakeoff.pipeline.run import run_pipeline, stored_of
+    from bakeoff.process.environment import make_work_folder
     from bakeoff.record.schema import MEASURED
     from bakeoff.record.store import load_all
     from bakeoff.report.pages import plan as plan_page
@@ -293,18 +295,21 @@ def run_mixes(
     with TerminalProgress() as progress:
         plan = make_pipeline_plan(options.request, folder, progress)
     warn(load_all(folder).problems)
+    waiting = plan
+    if options.resume:
+        kept = stored_of(find_unfinished(plan.key, plan.name, folder, paths.cache_folder()), folder)
+        waiting = replace(plan, mixes=tuple(mix for mix in plan.mixes if str(mix.mix) not in kept))
     if options.dry_run:
-        if options.resume:
-            kept = stored_of(find_unfinished(plan.key, plan.name, folder, paths.cache_folder()), folder)
-            plan = replace(plan, mixes=tuple(mix for mix in plan.mixes if str(mix.mix) not in kept))
-        costs = estimate(plan, folder)
+        costs = estimate(waiting, folder)
         print_json(costs) if options.as_json else print_document(plan_page.of_pipeline(costs))
         return None
     for text in plan.notes:
         say(text)
-    with TerminalProgress() as progress:
+    with TerminalProgress() as progress, ExitStack() as stack:
         if options.request.cold:
-            plan = replace(plan, artifacts=exported(plan, folder, progress))
+            work = make_work_folder()
+            stack.callback(work.remove)
+            plan = replace(plan, artifacts=exported(waiting, work.path, folder, progress))
         done = run_pipeline(plan, folder, options.note, options.resume, progress)
     if options.as_json:
         ids = [entry.id for entry in done.stored]

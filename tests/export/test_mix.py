@@ -129,10 +129,10 @@ def test_a_mix_with_a_slot_that_cannot_be_exported_says_so_before_another_one_is
     with marked_folder(tmp_path):
         request = PipelineRequest("loops:Small", mixes=("wm=onnxruntime/fp32",), device="cpu", threads=1)
         plan = make_pipeline_plan(request, tmp_path / "runs", Recorder())
-        (why,) = exported_mixes(plan, tmp_path / "runs", Recorder()).values()
+        (why,) = exported_mixes(plan, tmp_path / "work", tmp_path / "runs", Recorder()).values()
         assert isinstance(why, str)
         assert why.startswith("eager has no artifact format")
-        assert not [*tmp_path.rglob("*-artifacts")]
+        assert not [*(tmp_path / "work").rglob("*")]
 
 
 def test_a_program_that_has_the_modules_uses_all_of_its_artifacts(mix: Path) -> None:

@@ -98,6 +98,8 @@ class ReferenceJob:
     """Folder for the outputs of the sweep's own changed values; "" if it has none."""
     own_seed: int = 0
     """Seed of the factor of these values."""
+    regimes: bool = True
+    """Whether the model is also called on inputs of other kinds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,12 @@ def _make(context: SweepContext, row: Row, folder: Path, own: Path, launch: Laun
     launch = replace(launch, environment=environment, log=launch.log.with_suffix(".reference.log"))
     own_folder = "" if own == folder else str(own)
     job = ReferenceJob(row.subject, tuple(sorted(dtypes)), str(folder), own_folder, context.own_seed)
+    anew = not (folder / _ABOUT).exists()
     outcome = run_job(job, NoneType, launch)
+    if anew and (outcome.kind == "timeout" or (outcome.kind == "crashed" and row.subject.device == "cuda")):
+        # Inputs of other kinds may take too long, or end the process: an index that is computed from them, on CUDA.
+        discard(folder)
+        outcome = run_job(replace(job, regimes=False), NoneType, launch)
     alone = all(other.subject == row.subject for other in context.plan.rows)
     if outcome.kind == "refused" and (alone or outcome.code not in _OF_A_SUBJECT):
         raise BakeoffError(outcome.reason, outcome.code)

@@ -134,7 +134,8 @@ def make_reference(job: ReferenceJob, report: Report) -> None:
         def write(chosen: Precision) -> None:
             if chosen != ways[0]:
                 report("reference", f"eager {chosen.dtype} on {chosen.device}")
-            _write_reference(folder, loaded, chosen, subject, returned)
+            regimes = regime_names(loaded) if job.regimes else ()
+            _write_reference(folder, loaded, chosen, subject, returned, regimes)
 
         in_first_that_fits(ways, write)
     files = ReferenceFiles(folder, None)
@@ -176,7 +177,12 @@ def _given_outputs(loaded: LoadedSubject, device: str, threads: int) -> dict[str
 
 
 def _write_reference(
-    folder: Path, loaded: LoadedSubject, chosen: Precision, subject: Subject, returned: Mapping[str, Tensor]
+    folder: Path,
+    loaded: LoadedSubject,
+    chosen: Precision,
+    subject: Subject,
+    returned: Mapping[str, Tensor],
+    tried: Sequence[str],
 ) -> None:
     """Run eager on every set and changed set, check its outputs, and write them.
 
@@ -185,7 +191,6 @@ def _write_reference(
     names = [spec.name for spec in loaded.workload.outputs]
     constant = {spec.name for spec in loaded.workload.outputs if spec.held}
     outputs: dict[str, tuple[Tensor, ...]] = {}
-    tried = regime_names(loaded)
     for change in CHANGES:
         dtype, found = in_high_precision(
             chosen.dtype,

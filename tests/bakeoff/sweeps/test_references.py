@@ -21,6 +21,8 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
+from bakeoff.process.jobs import ReferenceJob
+from bakeoff.process.supervisor import Launch, Outcome, run_job
 from bakeoff.record.schema import Record
 from bakeoff.sweeps import compare, row, wave
 from bakeoff.sweeps.compare import CompareWorker, SideFailedError, wait_until_built
@@ -100,6 +102,26 @@ def test_references_are_used_again_until_a_file_of_theirs_changes(tmp_path: Path
     assert outputs.read_bytes() == original[outputs]
     assert all(said(anew.progress, path.name) for path in original)
     assert outcome(anew.records()[EAGER]) == "ok"
+
+
+def test_references_are_made_without_other_regimes_where_these_take_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[bool]()
+
+    def slow(job: Any, result: type, launch: Launch) -> Outcome:
+        if isinstance(job, ReferenceJob):
+            asked.append(job.regimes)
+            if job.regimes:
+                return Outcome("timeout", "not done after 600 s in phase reference")
+        return run_job(job, result, launch)
+
+    monkeypatch.setattr("bakeoff.sweeps.row.run_job", slow)
+    found = swept(tmp_path, EAGER)
+    assert asked == [True, False]
+    (record,) = found.records().values()
+    parity = record.measurement.parity
+    assert (outcome(record), parity and parity.regimes) == ("ok", ())
 
 
 def own_change(found: Swept) -> float | None:

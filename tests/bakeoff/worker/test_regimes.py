@@ -179,6 +179,10 @@ def test_a_regime_counts_where_the_answer_says_something_and_eager_is_right(tmp_
         files = ReferenceFiles(tmp_path / name, None)
         return {*files.about().regimes}, {*files.eager(dtype).regime_noise}
 
+    without = tmp_path / "without"
+    make_reference(ReferenceJob(subject("ranged:SPEC", "tiny", "norm"), ("fp32",), str(without), regimes=False), silent)
+    assert ReferenceFiles(without, None).about().regimes == ()
+    assert not list(without.glob("regime-*"))
     sharp = {"x0.25", "x4", "x16", "outlier", "constant", "sharper", "flatter"}
     assert counted("bounded", "fp32") == (sharp - {"x16"},) * 2, "at 16 times its outputs are all at the bound"
     assert counted("norm", "bf16") == (sharp, sharp - {"constant"}), "bf16 does not hold what is left of a row"

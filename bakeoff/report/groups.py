@@ -273,14 +273,14 @@ def _ratios(rows: Sequence[Stored]) -> Iterable[float]:
             yield high / low
 
 
-def speedup(record: Record, baseline: Record | None) -> Speedup | None:
-    """Return the baseline's median over the record's; None if either has no samples, or if they may not be divided. A
-    baseline has 1.00x over itself."""
-    ours = record.latency
-    theirs = baseline.latency if baseline is not None and may_divide(record, baseline) else None
+def speedup(record: Record, baseline: Record | None, goal: Goal = "latency") -> Speedup | None:
+    """Return the baseline's median over the record's, by the goal's clock; None if either has no samples, or if they
+    may not be divided. A baseline has 1.00x over itself."""
+    ours = clock_of(record, goal)
+    theirs = clock_of(baseline, goal) if baseline is not None and may_divide(record, baseline) else None
     if ours is None or theirs is None or baseline is None or ours.median_ms <= 0:
         return None
-    shown = record == baseline or shown_faster(record, baseline) is not None
+    shown = record == baseline or shown_faster(record, baseline, goal) is not None
     ends = theirs.low_ms / ours.high_ms, theirs.high_ms / ours.low_ms
     return Speedup(theirs.median_ms / ours.median_ms, shown, *ends)
 

@@ -132,8 +132,11 @@ class _Story(NamedTuple):
     @property
     def subject(self) -> str:
         record = next(iter(self.tried.values())).entry.record
-        batch = 1 if isinstance(record, PipelineRecord) else record.batch
-        return self.title.partition(" ")[0].rstrip(",") + (f", batch {batch}" if batch != 1 else "")
+        name = self.title.partition(" ")[0].rstrip(",")
+        if isinstance(record, PipelineRecord):
+            return name
+        goal = record.objective.goal
+        return name + (f", batch {record.batch}" if record.batch != 1 else "") + (f", {goal}" * (goal != "latency"))
 
     @property
     def title(self) -> str:
@@ -188,7 +191,9 @@ def _stories(own: Records) -> Iterator[_Story]:
     sweeps: dict[object, list[_Sweep]] = {}
     for group in groups(sorted(own.current, key=order)):
         key = subject_key(group[0].record)
-        sweeps[key] = [_of_sweep(rows, finals.get((rows[0].record.sweep, key), ())) for rows in by_sweep(group)]
+        for rows in by_sweep(group):
+            made = _of_sweep(rows, finals.get((rows[0].record.sweep, key), ()))
+            sweeps.setdefault((key, rows[0].record.objective.goal), []).append(made)
     for entries in by_run(own.pipelines):
         sweeps.setdefault(subject_key(entries[0].record), []).append(_of_run(entries))
     yield from map(_story, sweeps.values())
@@ -266,7 +271,9 @@ def _ratio(own: _Sweep, entry: _Entry, other: _Entry | None) -> Speedup | None:
             raced = decide(own.final.record, sides[_variant(entry)], sides[_variant(other)])
             return Speedup(raced.ratio, raced.word in _SHOWN, raced.low, raced.high)
     both_ok = entry.record.status == other.record.status == "ok"
-    return None if is_run(entry) or is_run(other) or not both_ok else speedup(entry.record, other.record)
+    if is_run(entry) or is_run(other) or not both_ok:
+        return None
+    return speedup(entry.record, other.record, entry.record.objective.goal)
 
 
 def _variant(entry: _Entry) -> str:

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import pytest
 from comparisons import final
 from few_records import THREE, at, block, folder_in, ms, stored, whole_tables
-from records import HOST, machine_of_host
+from records import HOST, machine_of_host, measurement
 
 from bakeoff.record.objective import parse_objective
 from bakeoff.record.schema import SCHEMA, Comparison, Record, Round, Samples
@@ -142,6 +142,17 @@ class TestStories:
     def test_a_sweep_for_throughput_has_its_rate(self) -> None:
         (step,) = self.steps(at(1, "eager", ms(10.0), objective=parse_objective("throughput")))
         assert "items/s [95 %] 91.32 [87.72, 95.24]" in step
+
+    def test_milestones_of_a_sweep_for_throughput_are_by_throughput_and_in_a_story_of_their_own(self) -> None:
+        rate = parse_objective("throughput")
+        slow_alone = replace(measurement(ms(12.0)), throughput=measurement(ms(5.0)).throughput)
+        eager, inductor = (replace(each, objective=rate) for each in self.sweep(5, eager=10.0, inductor=12.0))
+        made = [*self.sweep(1, eager=10.0, aoti=8.0), eager, replace(inductor, measurement=slow_alone)]
+        page = page_of(Records(stored(*made), (), ()))
+        by_latency, by_rate = page.split("\n## ")[1:3]
+        assert by_rate.startswith("toy:tiny.world, throughput")
+        assert ("aoti fp32" in by_latency, "inductor" in by_latency) == (True, False)
+        assert re.search(r"^1\. .* inductor fp32\*\*: 1\.8\dx ", by_rate, re.MULTILINE)
 
     def test_subjects_of_one_name_are_told_apart(self) -> None:
         records = Records(stored(at(1, "eager", ms(10.0), batch=2), at(2, "eager", ms(8.0))), (), ())

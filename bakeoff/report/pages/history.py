@@ -53,10 +53,10 @@ WIDTH: Final = 120
 """Largest number of characters of a line, apart from commands and the addresses of records."""
 _INTRODUCTION: Final = (
     "Generated from the records by `make history` (published ones by `make publish`); do not edit. Each subject begins "
-    "with eager as it was; each change of the best that could be deployed follows. A ratio is of one sweep, final or "
-    "run, with its interval; a dash: not measured together. Medians are of synchronised calls, avg FPS are calls a "
-    "second by the mean. `bakeoff show HASH` prints a record with its commit, versions and settings; that commit's "
-    "constraints.txt installs the libraries."
+    "with eager as it was; each change of the best that could be deployed follows. A ratio is of one sweep or run, "
+    "with its interval, or of a final (`*` in the table), which measured both again; a dash: not measured together. Medians "
+    "are of synchronised calls, avg FPS are calls a second by the mean. `bakeoff show HASH` prints a record with its "
+    "commit, versions and settings; that commit's constraints.txt installs the libraries."
 )
 _HEADINGS: Final = (
     "machine", "subject", Heading("eager ms", numeric=True), "best now", Heading("ms", numeric=True),
@@ -265,15 +265,22 @@ def _ratio(own: _Sweep, entry: _Entry, other: _Entry | None) -> Speedup | None:
         turns = gain(other.record, entry.record)
         ends = (turns.interval if turns is not None else None) or (0.0, inf)
         return Speedup(turns.ratio, turns.word in _SHOWN, *ends) if turns is not None else None
-    if own.final is not None:
-        sides = {str(side.variant): place for place, side in enumerate(own.final.record.sides) if side.status == "ok"}
-        if sides.keys() >= {_variant(entry), _variant(other)}:
-            raced = decide(own.final.record, sides[_variant(entry)], sides[_variant(other)])
-            return Speedup(raced.ratio, raced.word in _SHOWN, raced.low, raced.high)
+    sides = _raced(own, entry, other)
+    if own.final is not None and sides:
+        raced = decide(own.final.record, *sides)
+        return Speedup(raced.ratio, raced.word in _SHOWN, raced.low, raced.high)
     both_ok = entry.record.status == other.record.status == "ok"
     if is_run(entry) or is_run(other) or not both_ok:
         return None
     return speedup(entry.record, other.record, entry.record.objective.goal)
+
+
+def _raced(own: _Sweep, entry: _Entry, other: _Entry | None) -> tuple[int, ...]:
+    """Return the places of both in the final of their sweep; () if not both ran in one."""
+    sides = own.final.record.sides if own.final is not None and other is not None else ()
+    places = {str(side.variant): place for place, side in enumerate(sides) if side.status == "ok"}
+    names = [_variant(each) for each in (entry, other) if each is not None]
+    return tuple(places[name] for name in names) if sides and places.keys() >= {*names} else ()
 
 
 def _variant(entry: _Entry) -> str:
@@ -306,9 +313,11 @@ def _overview(story: _Story, link: links.Link) -> tuple[Cell | str, ...]:
     assert story.now is not None
     entry, found, since = story.now.entry, story.now.gain, story.steps[-1].entry.record.created[:10]
     slots = [f"{slot.backend} {slot.dtype}" for slot in entry.record.mix.slots] if is_run(entry) else [_name(entry)]
-    times = f"{found.ratio:.2f}x" if found is not None else ""
+    base = story.now.sweep.base
+    times = f"{found.ratio:.2f}x" if found is not None else "-" * (entry is not base)
+    times += "*" if _raced(story.now.sweep, entry, base) else ""
     best = shorten(", ".join(dict.fromkeys(slots)), _BEST)
-    eager = f"{_ms(story.now.sweep.base)}{story.now.eager.removeprefix('eager').removesuffix(' fp32')}"
+    eager = f"{_ms(base)}{story.now.eager.removeprefix('eager').removesuffix(' fp32')}"
     return shorten(story.subject, _SUBJECT), eager, best, _ms(entry), times, since, Cell("", link=_cited(entry, link))
 
 
@@ -350,9 +359,12 @@ def _item(step: _Step, keys: Sequence[str], link: links.Link) -> Text:
     said = (
         [] if record.status == "ok" else [shorten(f"{record.status}: {record.measurement.reason}", _REASON).strip(": ")]
     )
-    ratios = {"the best then": _ratio(step.sweep, step.entry, step.before)} if step.before is not base else {}
-    for name, found in ({step.eager: step.gain} | ratios).items():
-        text = f"{found.ratio:.2f}x [{found.low:.2f}, {found.high:.2f}]" if found is not None else "-" * is_milestone
+    others = {step.eager: base} | ({"the best then": step.before} if step.before is not base else {})
+    for name, other in others.items():
+        found, text = _ratio(step.sweep, step.entry, other), "-" * is_milestone
+        if found is not None:
+            text = f"{found.ratio:.2f}x [{found.low:.2f}, {found.high:.2f}]"
+            text += " (final)" if _raced(step.sweep, step.entry, other) else ""
         said += [f"{text} {name}"] if text and name else []
     facts = ", ".join(f"{heading} {text}" for heading, text in _facts(step.entry, keys).items())
     said.append(pipelines.in_words_of(step.entry.record, facts) if is_run(step.entry) else facts)

@@ -104,7 +104,9 @@ class TestStories:
             final(replace(aoti, measurement=self.sweep(1, aoti=2.0)[0].measurement), inductor, eager), sweep="s1"
         )
         (_, best) = self.steps(*made, comparisons=(StoredComparison("f_1na1", race),))
-        assert best.startswith("**2026-01-02 03:04 aoti fp32**: 3.71x [3.71, 3.71] eager fp32; median ms [95 %] 7.150 ")
+        assert best.startswith(
+            "**2026-01-02 03:04 aoti fp32**: 3.71x [3.71, 3.71] (final) eager fp32; median ms [95 %] 7.150 "
+        )
         assert best.endswith(" [id-2] [1na1]")
         other = replace(race, sweep="another")
         assert self.names(*made, comparisons=(StoredComparison("f_1na1", other),)) == ["eager fp32", "inductor fp32"]

@@ -55,8 +55,8 @@ _INTRODUCTION: Final = (
     "Generated from the records by `make history` (published ones by `make publish`); do not edit. Each subject begins "
     "with eager as it was; each change of the best that could be deployed follows. A ratio is of one sweep or run, "
     "with its interval, or of a final (`*` in the table), which measured both again; a dash: not measured together. "
-    "Medians are of synchronised calls, avg FPS are calls a second by the mean. `bakeoff show HASH` prints a record with "
-    "its commit, versions and settings; that commit's constraints.txt installs the libraries."
+    "Medians are of synchronised calls, avg FPS are calls a second by the mean. `bakeoff show HASH` prints a record "
+    "with its commit, versions and settings; that commit's constraints.txt installs the libraries."
 )
 _HEADINGS: Final = (
     "machine", "subject", Heading("eager ms", numeric=True), "best now", Heading("ms", numeric=True),

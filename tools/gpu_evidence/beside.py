@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -73,8 +74,9 @@ def make_references(planned: Mapping[str, Planned], components: Sequence[str]) -
 def make_reference_here(planned: Planned) -> None:
     """Count the work and make the references of one component in this process."""
     works_of(planned.plan, paths.cache_folder(), Silent())
-    refused, seconds = refused_subjects(planned.plan, paths.runs_folder(), Silent())
-    print(f"references of {planned.name}: {seconds:.0f} s", *refused, flush=True)
+    started = time.monotonic()
+    refused = refused_subjects(planned.plan, paths.runs_folder(), Silent())
+    print(f"references of {planned.name}: {time.monotonic() - started:.0f} s", *refused, flush=True)
 
 
 def build(planned: Mapping[str, Planned], lines: Sequence[Line]) -> None:

@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, inf
 from statistics import median
 
 from bakeoff.machine import build_cache
@@ -43,6 +43,8 @@ class Limits:
     """Number of consecutive units without a steady one after which a mix is given up."""
     seconds: float
     """Time limit of all rounds together."""
+    steady_s: float = inf
+    """Seconds of steady units that suffice for a mix, however few or many they are."""
 
 
 def open_caches(mix: MixPlan) -> None:
@@ -150,8 +152,10 @@ class MixWorker:
     @property
     def enough(self) -> bool:
         """Whether the mix has all its steady units, from enough turns."""
-        turns = sum(block.kind == "steady" for block in self.blocks)
-        return self.steady >= self.limits.units and turns >= min(self.limits.units, _LEAST_TURNS)
+        turns = [block.samples_ns for block in self.blocks if block.kind == "steady"]
+        if self.limits.steady_s < inf:
+            return len(turns) >= _LEAST_TURNS and sum(map(sum, turns)) >= self.limits.steady_s * 1e9
+        return self.steady >= self.limits.units and len(turns) >= min(self.limits.units, _LEAST_TURNS)
 
     def warm_up(self) -> None:
         """Do nothing: the worker has already timed its programs."""

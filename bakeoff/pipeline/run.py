@@ -11,20 +11,18 @@ from math import inf
 from pathlib import Path
 
 from bakeoff.backends import resolve_backend
-from bakeoff.machine import build_cache
 from bakeoff.models.words import counted
 from bakeoff.pipeline.assemble import How, make_record
 from bakeoff.pipeline.cold import start_mix
 from bakeoff.pipeline.compiler_log import seen_apart
-from bakeoff.pipeline.mix_worker import Limits, MixWorker, open_caches, run_rounds, run_sustained, wait_until_ready
+from bakeoff.pipeline.mix_worker import Limits, MixWorker, run_rounds, run_sustained, wait_until_ready
 from bakeoff.pipeline.plan import MixPlan, PipelinePlan
 from bakeoff.pipeline.session import PipelineSession, loop_reference_folder, make_loop_reference
 from bakeoff.plan.memory import total
 from bakeoff.plan.rows import short_of_memory
 from bakeoff.process.environment import PASSIVE
-from bakeoff.process.jobs import AnchorJob, MeasureJob
 from bakeoff.process.signals import first_signal_waits
-from bakeoff.process.supervisor import Outcome, run_job
+from bakeoff.process.supervisor import Outcome
 from bakeoff.race import LARGEST_OFFSET, open_sides
 from bakeoff.record.account import account_of, middle
 from bakeoff.record.finding import Finding, new_finding
@@ -36,7 +34,7 @@ from bakeoff.record.store import StoredPipeline, load_all, save
 from bakeoff.sweeps.context import make_context
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.resume import SweepState, open_run
-from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job
+from bakeoff.sweeps.row import References, launch_of, make_reference
 
 _MORE_UNSETTLED = 40
 """Units beyond twice the number that fills the windows, after which a mix without a steady unit is given up."""
@@ -139,7 +137,7 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
         if outcome.kind != "result":
             _settle(session, mix, outcome)
     if session.plan.request.budget is not None:
-        ready = [*_anchored(session, ready)]
+        ready = [*_anchored(session, ready, loop)]
     if session.plan.request.horizon_db is not None:
         for each in ready:
             _measure(session, [each], loop, "alone")
@@ -157,72 +155,54 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
         _measure(session, ready, loop, "interleaved" if len(ready) > 1 else "alone")
 
 
-def _anchored(session: PipelineSession, ready: Sequence[_Ready]) -> Sequence[_Ready]:
-    """Time the units of a budget's mixes, and return the two that are then promised to be the fastest, fewer where
-    mixes have records already. Where that fails, which is said, the promises by records stay.
+def _anchored(session: PipelineSession, ready: Sequence[_Ready], loop: References) -> Sequence[_Ready]:
+    """Time units of a budget's mixes in turns, each in a process of its own, and return the two that are then promised
+    to be the fastest, fewer where mixes have records already. A mix that fails keeps its promise by records.
 
-    Where an engine has threads of its own beside torch's, all are timed again with threads that sleep as soon as they
-    wait, and a mix that is faster so runs so: a thread that spins takes the core that the other library's need.
-    All are built in the folders of the mix that is the fastest by the records, whose own build is then warm.
+    A mix with an engine that has threads of its own beside torch's is timed in a second process too, with threads that
+    sleep as soon as they wait, and runs so if that is faster: a thread that spins takes the core that the other
+    library's need, and one that sleeps must be woken for each parallel region.
     """
     plan, wanted = session.plan, max(0, _CONFIRMED - len(session.stored))
-    if not wanted or not ready or short_of_memory(total([mix.memory for mix, _ in ready]), plan.subject.device):
+    timed = [way for each in ready for way in _ways(each)]
+    if not wanted or not ready or short_of_memory(total([mix.memory for mix, _ in timed]), plan.subject.device):
         return ready[:wanted]
-    usual = _timed_first(session, ready, {})
-    steps = {step.backend for mix, _ in ready for row in mix.rows.values() for step in row.steps}
-    asleep = dict[str, MixPlan]()
-    if (
-        usual
-        and plan.subject.device == "cpu"
-        and any(resolve_backend(name).own_threads for name in steps)
-        and not PASSIVE.keys() & ready[0][0].environment.keys()
-    ):
-        asleep = _timed_first(session, ready, PASSIVE)
-    found = []
-    for mix, references in ready:
-        known = usual.get(str(mix.mix), mix)
-        other = asleep.get(str(mix.mix), known)
-        found.append((other if _ms(other) < _GAIN * _ms(known) else known, references))
-    return sorted(found, key=lambda each: _ms(each[0]))[:wanted]
-
-
-def _timed_first(session: PipelineSession, ready: Sequence[_Ready], wait: Mapping[str, str]) -> dict[str, MixPlan]:
-    """Time the units of the mixes in turns in one process with these variables; return the mixes with them and what is
-    promised then, by name; empty where that fails, which is said."""
-    plan, fastest = session.plan, ready[0][0]
-    programs, environment = dict[str, tuple[str, MeasureJob]](), dict[str, str]()
-    for mix, references in reversed(ready):
-        open_caches(mix)
-        environment |= mix.environment
-        for key, row in mix.rows.items():
-            measured = measure_job(row, plan.request.policy, references[str(key)])
-            programs[f"{key.slot} {row.variant}"] = key.slot, measured
-    names = [*programs]
-    places = (tuple(names.index(f"{key.slot} {row.variant}") for key, row in mix.rows.items()) for mix, _ in ready)
-    how = "".join(f", {name}={value}" for name, value in wait.items())
-    what = f"{fastest.mix.subject}: first {counted(len(ready), 'mix', 'mixes')} in one process{how}"
+    limits = replace(_limits(session, 1), steady_s=_ANCHOR_S)
+    what = f"{ready[0][0].mix.subject}: first {counted(len(timed), 'process', 'processes')} in turns"
     running = session.context.progress.start(0, 0, what)
-    launch = session.launch_of(fastest, running)
-    launch = replace(launch, environment={**environment, **wait}, log=launch.log.with_suffix(".again.log"))
-    job = AnchorJob(plan.subject, tuple(programs.values()), tuple(places), _ANCHOR_S * len(ready))
-    outcome = run_job(job, tuple[Units, ...], launch)
-    running.finish("ok" if outcome.kind == "result" else "failed", outcome.reason)
-    if outcome.kind != "result":
-        return {}
-    build_cache.mark_finished(fastest.cache_folder)
-    return {
-        str(mix.mix): replace(
-            mix, environment={**mix.environment, **wait}, forecast=_promised_again(mix, plan.anchored_spread, units)
-        )
-        for (mix, _), units in zip(ready, outcome.value, strict=True)
-    }
+    workers = [
+        MixWorker(session, mix, references, loop, session.order.randrange(0, LARGEST_OFFSET, 16), limits, running)
+        for mix, references in timed
+    ]
+    with ExitStack() as stack:
+        open_sides(stack, workers, session.order, wait_until_ready)
+        run_rounds(workers, limits, session.order, running)
+        ended = [worker.finish() for worker in workers]
+    running.finish("ok" if all(outcome.kind == "result" for outcome in ended) else "failed", "")
+    best = dict[str, _Ready]()
+    for (mix, references), outcome in zip(timed, ended, strict=True):
+        promised = _promised_again(mix, plan.anchored_spread, outcome.value.units) if outcome.kind == "result" else None
+        known = best.setdefault(str(mix.mix), (mix, references))
+        if promised is not None and (known[0] is mix or promised.ms < _GAIN * _ms(known[0])):
+            best[str(mix.mix)] = replace(mix, forecast=promised), references
+    return sorted(best.values(), key=lambda each: _ms(each[0]))[:wanted]
 
 
-def _promised_again(mix: MixPlan, spread: float, units: Units) -> Forecast | None:
-    """Return what these units promise of the mix in place of what records say of it."""
-    unit = account_of(units, {}, middle(units))
+def _ways(ready: _Ready) -> list[_Ready]:
+    """Return the mix, and once more with threads that sleep where an engine on a CPU has threads of its own."""
+    mix, references = ready
+    steps = {step.backend for row in mix.rows.values() for step in row.steps}
+    if mix.mix.device != "cpu" or PASSIVE.keys() & mix.environment.keys():
+        return [ready]
+    asleep = replace(mix, environment={**mix.environment, **PASSIVE})
+    return [ready, *([(asleep, references)] if any(resolve_backend(name).own_threads for name in steps) else [])]
+
+
+def _promised_again(mix: MixPlan, spread: float, units: Units | None) -> Forecast | None:
+    """Return what these units promise of the mix in place of what records say of it; None if none is steady."""
+    unit = account_of(units, {}, middle(units)) if units is not None else None
     if unit is None:
-        return mix.forecast
+        return None
     parts = parts_ms(unit.lines)
     ms = sum(parts.values())
     known = mix.forecast if mix.forecast is not None else Forecast(mix.mix.variants, ms, None, None)

@@ -13,7 +13,7 @@ from bakeoff.machine.identity import this_machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.pipeline.plan import MixPlan, PipelinePlan
-from bakeoff.process.environment import user_code_path, worker_environment
+from bakeoff.process.environment import PASSIVE, user_code_path, worker_environment
 from bakeoff.process.jobs import LoopReferenceJob, ProfileOptions, floor_file
 from bakeoff.process.supervisor import Launch, Outcome, run_job
 from bakeoff.record.source import component_hash, pipeline_hash
@@ -46,7 +46,8 @@ class PipelineSession:
         return self.context.cache / folder / self.context.sweep / f"{mix.slug}{ending}"
 
     def log_of(self, mix: MixPlan) -> Path:
-        return self.file_of(mix, "logs", ".log")
+        """Return the file of what its worker prints; that of one whose threads sleep is another, since both may run."""
+        return self.file_of(mix, "logs", ".passive.log" if PASSIVE.items() <= mix.environment.items() else ".log")
 
     def profile_of(self, mix: MixPlan) -> ProfileOptions | None:
         """Return what the mix's worker must trace, and into which files; None if no profile was requested."""

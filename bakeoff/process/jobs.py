@@ -280,19 +280,6 @@ class PipelineJob:
 
 
 @dataclass(frozen=True, slots=True)
-class AnchorJob:
-    """Job to build and check the programs of several mixes in one process, and time their units in turns."""
-
-    DONE_BY: ClassVar[str] = "pipeline.anchor.anchor"
-    subject: LoopSubject
-    programs: tuple[tuple[str, MeasureJob], ...]
-    """As in a PipelineJob, each program once."""
-    mixes: tuple[tuple[int, ...], ...]
-    """For each mix the places of its programs."""
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class CeilingsJob:
     """Job to measure a device's ceilings: copies, reads, and products and convolutions of each of the dtypes."""
 
@@ -472,7 +459,6 @@ Job = (
     | CompareJob
     | LoopReferenceJob
     | PipelineJob
-    | AnchorJob
     | CeilingsJob
     | ClockJob
     | SampleJob

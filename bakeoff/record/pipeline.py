@@ -407,7 +407,7 @@ class Forecast:
     parts_ms: dict[str, float] = field(default_factory=dict)
     """By slot the time of its calls, and `between programs`; they add up to `ms`."""
     anchored: bool = False
-    """Whether units were timed in one process with other mixes, just before the mix ran."""
+    """Whether units of the mix were timed in turns with those of others, just before it ran."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from bakeoff.models.lookup import USER_CODE
 from bakeoff.process import guard, jobs
 from bakeoff.process.environment import find_user_code
 from bakeoff.process.jobs import (
-    AnchorJob,
     Answer,
     CompareJob,
     CountJob,
@@ -72,7 +71,7 @@ def _device_of(job: Job) -> str:
             return job.subjects[0].device
         case TraceJob() | CompareJob() | WriteJob():
             return job.measure.subject.device
-        case ReferenceJob() | MeasureJob() | LoopReferenceJob() | PipelineJob() | AnchorJob():
+        case ReferenceJob() | MeasureJob() | LoopReferenceJob() | PipelineJob():
             return job.subject.device
     return job.device
 

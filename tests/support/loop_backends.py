@@ -24,8 +24,6 @@ COMPILED: list[str] = []
 """Why COMPILES_AGAIN has compiled again so far."""
 FELL_BACK: list[str] = []
 """What FALLS_BACK runs instead."""
-PRECISIONS: dict[str, set[str]] = {}
-"""Precision of fp32 products in the calls of NOTES_PRECISION, by the dtype that the engine was built for."""
 ADDED: list[float] = []
 """What GOES_WRONG adds to each of its outputs."""
 
@@ -48,19 +46,6 @@ def _go_wrong(
     module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
 ) -> Engine:
     module.register_forward_hook(lambda _module, _given, outputs: tuple(output + sum(ADDED) for output in outputs))
-    return ModuleEngine(module, rebinding=True)
-
-
-def _note(module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, context: BuildContext) -> Engine:
-    import torch
-
-    seen = PRECISIONS.setdefault(context.dtype, set())
-    module.register_forward_hook(lambda *_: seen.add(torch.get_float32_matmul_precision()))
-    return ModuleEngine(module, rebinding=True)
-
-
-def _wait(module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext) -> Engine:
-    module.register_forward_hook(lambda *_: time.sleep(0.005))
     return ModuleEngine(module, rebinding=True)
 
 
@@ -106,8 +91,6 @@ FIRST_WRONG = _in_call(2, wrong=1.0, compiles=False)
 COMPILES_AGAIN = Backend("compiles-again", "a test's", build=_compiling, runs_eagerly=True)
 FALLS_BACK = Backend("falls-back", "a test's", build=_falling, runs_eagerly=True)
 GOES_WRONG = Backend("goes-wrong", "a test's", build=_go_wrong, runs_eagerly=True)
-NOTES_PRECISION = Backend("notes-precision", "a test's", build=_note, runs_eagerly=True, dtypes=("fp32", "tf32"))
-SLOW = Backend("slow", "a test's", build=_wait, runs_eagerly=True)
 PREPARES = Backend("prepares", "a test's", prepare=_prepare)
 
 

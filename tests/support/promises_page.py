@@ -45,8 +45,9 @@ def page(found: Sequence[Line]) -> str:
     parts = [
         "# Promises of a unit's time\n",
         "Written by `tests/trials/promises.py` from what it recorded in tests/trials/promises.jsonl; do not edit. "
-        "Mixes run in pairs as a budget runs its two best: units of both are timed in one process, with threads that "
-        "sleep too where an engine has its own; a unit is promised, then each mix is measured in its own process.\n",
+        "Mixes run in pairs as a budget runs its two best: units of both are timed in turns, with threads that sleep "
+        "too where an engine has its own; a unit is promised, then each mix is measured in a fresh process. For lines "
+        "of before 29 November 2026, 9:00, both were timed in one process.\n",
     ]
     if usual:
         parts += [_parts(usual), _mixes(usual)]

@@ -16,7 +16,7 @@ from bakeoff.export.sample import Reader
 from bakeoff.models import resolve_component
 from bakeoff.models.pipelines.pipeline import Key, Loop
 from bakeoff.models.types import Scalar
-from bakeoff.process.jobs import AnchorJob, MeasureJob, PipelineJob
+from bakeoff.process.jobs import MeasureJob, PipelineJob
 from bakeoff.record.pipeline import SlotProgram
 from bakeoff.variant import parse_variant
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, first_proof, with_precision
@@ -61,7 +61,7 @@ class LoopProgram:
         return ProgramEngine(checked.built.engine, outputs, checked.sets[0], self.flags, call)
 
 
-def build_programs(job: PipelineJob | AnchorJob, report: Report) -> tuple[list[LoopProgram], SlotProgram | None, str]:
+def build_programs(job: PipelineJob, report: Report) -> tuple[list[LoopProgram], SlotProgram | None, str]:
     """Load, build and check each program of a mix, up to the first that fails.
 
     Returns the programs that were built, the one that failed (None if none did), and its traceback. Programs of a slot
@@ -95,7 +95,7 @@ def build_programs(job: PipelineJob | AnchorJob, report: Report) -> tuple[list[L
             if last[slot] == index:
                 donors.pop(slot, None)
             try:
-                program = _build(one, loaded, planned, report, isinstance(job, PipelineJob) and job.cold)
+                program = _build(one, loaded, planned, report, job.cold)
             except StageError as stage:
                 failed = replace(planned, status=stage.status, reason=stage.reason, shares_weights=False)
                 return built, failed, traceback_text(stage.error)

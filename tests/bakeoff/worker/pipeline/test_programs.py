@@ -9,12 +9,9 @@ import pytest
 pytest.importorskip("torch", reason="workers need it")
 
 from lab import FAST
-from loop_backends import PRECISIONS
 from mixes import Heard, hashes, loop_of, make_job
 
-from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import (
-    AnchorJob,
     BackendStep,
     LoopSubject,
     MeasureJob,
@@ -22,11 +19,8 @@ from bakeoff.process.jobs import (
     ReferenceJob,
     Subject,
 )
-from bakeoff.record.account import account_of, steady
-from bakeoff.record.forecast import BETWEEN, parts_ms
 from bakeoff.record.pipeline import SlotProgram
 from bakeoff.worker.clocks import in_loop
-from bakeoff.worker.pipeline.anchor import anchor
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs
 from bakeoff.worker.reference.make import make_reference
 
@@ -112,41 +106,6 @@ def test_a_program_that_fails_keeps_what_was_built_before(tmp_path: Path, monkey
     assert "no pictures" in failed.reason
     assert "no pictures" in traceback
     assert failed.weights, "its weights are known"
-
-
-def test_units_of_several_mixes_are_timed_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = make_job(tmp_path, {"world": "eager/fp32", "stream": "eager/fp32"})
-    slow = replace(made.programs[0][1], steps=(BackendStep("loop_backends:SLOW", {}),))
-    programs = (*made.programs, ("world", slow))
-    monkeypatch.chdir(tmp_path)
-    timed = anchor(AnchorJob(made.subject, programs, ((0, 1), (2, 1)), 0.1), Heard())
-    found = [account_of(units, {}, steady(units)) for units in timed]
-    first, second = (parts_ms(unit.lines) for unit in found if unit is not None)
-    assert first.keys() == second.keys() == {"world", "stream", BETWEEN}
-    assert second["world"] > 5.0 > first["world"], "a call of the slow one takes 5 ms"
-
-
-def test_units_of_each_mix_run_under_its_own_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    of = [
-        make_job(tmp_path / dtype, dict.fromkeys(("world", "stream"), f"loop_backends:NOTES_PRECISION/{dtype}"))
-        for dtype in ("tf32", "fp32")
-    ]
-    programs = tuple(program for job in of for program in job.programs)
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    PRECISIONS.clear()
-    anchor(AnchorJob(of[0].subject, programs, ((0, 1), (2, 3)), 0.1), Heard())
-    assert {"tf32": {"high"}, "fp32": {"highest"}} == PRECISIONS
-
-
-def test_a_program_that_is_not_ok_is_refused_where_it_is_timed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = make_job(tmp_path, {"world": "loop_backends:FALLS_BACK/fp32", "stream": "eager/fp32"})
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("loop_backends.FELL_BACK", ["eager"])
-    with pytest.raises(BakeoffError, match="is fell_back"):
-        anchor(AnchorJob(made.subject, made.programs, ((0, 1),), 0.1), Heard())
 
 
 def test_calls_are_timed_after_the_loops_next_module_and_other_work(

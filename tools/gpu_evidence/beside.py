@@ -87,7 +87,7 @@ def build(planned: Mapping[str, Planned], lines: Sequence[Line]) -> None:
         with contextlib.ExitStack() as stack:
             for line in group:
                 plan, row = planned[line.component].plan, planned[line.component].rows[line]
-                context = make_context(plan, "beside", "", runs, cache, 0.0, Silent())
+                context = make_context(plan, "beside", "", runs, cache, host.Load(0.0, 0.0), Silent())
                 launch = launch_of(context, row, Unheard(), len(group) - 1)
                 _, references = make_reference(context, row, launch)
                 stack.enter_context(context.entry_lock(row.cache_folder))

@@ -68,10 +68,16 @@ def pretend(card: str) -> None:
     except ValueError as error:
         text = f"--card '{card}': give name, memory and capability as nvidia-smi prints them"
         raise BakeoffError(text, "bad-option") from error
-    gpu = {"name": name, "uuid": "GPU-0", "driver": "580", "memory_bytes": size, "compute_capability": capability}
+    gpu: dict[str, str | int | float | bool | None] = {
+        "name": name,
+        "uuid": "GPU-0",
+        "driver": "580",
+        "memory_bytes": size,
+        "compute_capability": capability,
+    }
     facts: Host = replace(host.read_host(), gpus=(gpu,), cores=16, logical_cores=16)
     version = host._version
-    host.read_host = lambda: facts
+    vars(host)["read_host"] = lambda: facts
     host.available_bytes = lambda device: size if device == "cuda" else 1 << 50
     host.usable_cores = lambda: facts.cores
     host._version = lambda distribution: version(distribution).removesuffix("+cpu")
@@ -247,7 +253,7 @@ class Driver:
     def prepare(self, found: Beside) -> None:
         """Make references and builds beside each other, each for as long as its limit and the time allow."""
         asked = {"device": self.asked.device, "subjects": self.asked.subjects}
-        parts = (
+        parts: tuple[tuple[str, float, float, dict[str, object]], ...] = (
             ("references", found.references.seconds, found.references_limit_s, {"components": found.components}),
             ("builds", found.building.seconds, BUILDS_LIMIT_S, {"builds": found.builds}),
         )
@@ -266,7 +272,8 @@ class Driver:
     def measure(self, line: Line, expected_s: float) -> None:
         """Run one line: a row, after its eager where that is too old; the fastest row anew; or the final."""
         planned, begun = self.planned(line), time.monotonic()
-        plan, rows, known = planned.plan, (), self.records(planned)
+        plan, known = planned.plan, self.records(planned)
+        rows: tuple[Row, ...] = ()
         if line.what == FINAL:
             plan = replace(plan, request=replace(plan.request, final_s=FINAL_S))
         elif line.what == BEST:

@@ -11,6 +11,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
+
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.backend import Backend, DefaultOptions
 from bakeoff.cli.progress import TerminalProgress
@@ -102,7 +104,7 @@ def pipeline_rows(step: Step) -> Iterator[str]:
 def main() -> int:
     device, failed = sys.argv[1], False
     for definition in json.load(sys.stdin):
-        step = Step(**{name: tuple(value) if isinstance(value, list) else value for name, value in definition.items()})
+        step = msgspec.convert(definition, Step)
         rows: list[str] = []
         try:
             if step.kind == "pipeline":

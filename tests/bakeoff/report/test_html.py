@@ -1,5 +1,7 @@
 """The HTML page: the same records give the same bytes, nothing is fetched, no name is executed, tables sort."""
 
+import base64
+import hashlib
 import json
 import os
 import re
@@ -164,6 +166,14 @@ class TestNothingFromOutside:
         assert not re.search(r"https?:|//cdn|@import|url\(", own)
         assert {tag for tag, _ in parsed.tags}.isdisjoint({"img", "iframe", "object", "embed", "base", "form", "b"})
         assert len(parsed.scripts) == 2
+
+    def test_policy_names_the_scripts_that_are_there(self) -> None:
+        parsed = Parsed(rendered(records(*SEVERAL)))
+        (policy,) = [str(attributes["content"]) for tag, attributes in parsed.tags if "http-equiv" in attributes]
+        assert policy.startswith("default-src 'none'; script-src 'sha256-")
+        hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in parsed.scripts]
+        assert re.findall(r"'sha256-([^']+)'", policy) == hashes
+        assert "unsafe-eval" not in policy
 
 
 class TestHostileText:

@@ -62,6 +62,12 @@ def test_every_page_says_which_rows_are_lossless() -> None:
     assert ["lossless" in text for text in shown] == [True, True, False]
 
 
+def test_where_eager_differs_from_itself_only_what_is_equal_is_known() -> None:
+    names: tuple[tuple[str, bool], ...] = (("eager", False), ("inductor", False), ("torch.export", True))
+    records = stored(*(record(name, made=of_bits(lossless)) for name, lossless in names))
+    assert [row["lossless"] for row in sweep.as_rows(records.current)] == [None, None, True]
+
+
 @pytest.mark.parametrize("heading", ["copy ms", "lossless"])
 def test_a_table_without_values_has_no_such_column(heading: str) -> None:
     records = stored(record("eager", MS), record("inductor", MS))

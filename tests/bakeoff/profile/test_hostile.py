@@ -18,9 +18,7 @@ import numpy as np
 import pytest
 from disk import files as files_of
 from disk import largest_file
-from typer.testing import CliRunner
 
-from bakeoff.cli import app
 from bakeoff.models.errors import BakeoffError
 from bakeoff.profile import Profiler, Session, Settings
 from bakeoff.profile.files import reports_of
@@ -302,44 +300,6 @@ def test_a_disk_that_takes_nothing(settings: Settings, tmp_path: Path, capsys: p
     assert "File too large" in line
 
 
-@pytest.mark.parametrize("size", [0, 3500], ids=["record", "page"])
-def test_a_disk_that_takes_no_log_either(size: int, settings: Settings, tmp_path: Path) -> None:
-    """stderr is a file on the same disk: what cannot be said does not stop the pipeline."""
-    (tmp_path / "log").write_text("x" * size)
-    with (tmp_path / "log").open("a", buffering=1) as log, pytest.MonkeyPatch.context() as patch, largest_file(size):
-        patch.setattr(sys, "stderr", log)
-        session = record_a_session(replace(settings, generate_final_report=True))
-        assert not [path for path in session.files if path.suffix == ".html"]
-    assert session.record.units[0].frames == 12
-    assert not [name for name in files_of(tmp_path / "out") if name.endswith((".tmp", ".html"))]
-
-
-def test_a_process_without_stderr(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of some services."""
-    (tmp_path / "out").write_text("mine")
-    monkeypatch.setattr(sys, "stderr", None)
-    assert record_a_session(settings).record.units[0].frames == 12
-
-
-def test_a_disk_that_takes_the_record_alone(
-    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The page does not fit: the record is kept and named, and what does not fit is said."""
-    settings = replace(settings, report_format="html", generate_final_report=True)
-    (record,) = record_a_session(replace(settings, generate_final_report=False)).files
-    size = record.stat().st_size
-    for path in (tmp_path / "out").iterdir():
-        path.unlink()
-    with largest_file(size + 1000):
-        session = record_a_session(settings)
-        assert len(session.files) == 1
-    kept = files_of(tmp_path / "out")
-    assert [name for name in kept if name.endswith(".html")] == []
-    assert [name for name in kept if name.endswith(".session.json")]
-    assert {path.name for path in session.files} == set(kept)
-    assert "cannot be written" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("failing", range(1, 7))
 @pytest.mark.parametrize(
     "error", [OSError(errno.EIO, os.strerror(errno.EIO)), KeyboardInterrupt()], ids=["disk", "Ctrl-C"]
@@ -424,16 +384,3 @@ def test_a_pipeline_that_is_stopped(number: signal.Signals, status: str, tmp_pat
     if status:
         assert stored[0]["units"][0]["count"] >= 9
         assert said.splitlines()[-1].startswith("KeyboardInterrupt")
-
-
-def test_a_terminal_does_not_obey_what_a_pipeline_wrote(settings: Settings) -> None:
-    with Profiler(settings).session(LETTERS["escape"], tags={"tag": LETTERS["escape"]}) as session:
-        with session.unit(frames=1), session.phase(LETTERS["escape"]):
-            pass
-        session.event(LETTERS["escape"], text=LETTERS["escape"])
-    (path,) = (each for each in session.files if each.name.endswith(".session.json"))
-    for options in ((), ("--json",)):
-        done = CliRunner().invoke(app, ["session", "show", str(path), *options])
-        assert done.exit_code == 0, done.output
-        assert "\x1b" not in done.output
-        assert "\x07" not in done.output

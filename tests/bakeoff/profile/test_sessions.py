@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from recording import Clock, codes, make_profiler, opened, own_times, quiet, rec
 from bakeoff.machine import gpus
 from bakeoff.models.errors import BakeoffError
 from bakeoff.monitor import client
-from bakeoff.profile import NO_SESSION, Profiler, Settings, configure, current
+from bakeoff.profile import NO_SESSION, Profiler, Settings, current
 from bakeoff.profile.recording import MOST_EVENTS, MOST_SAMPLED
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.session import SessionRecord
@@ -117,13 +117,6 @@ def test_ranges_before_a_session_are_told_by_the_next_one_alone(tmp_path: Path, 
     assert own_times(record_of(first)) == {(): 1}
 
 
-def test_a_stage_of_the_profiler_within_its_session_belongs_to_that(tmp_path: Path, clock: Clock) -> None:
-    profiler = make_profiler(tmp_path, clock)
-    with opened(profiler) as session, profiler.stage("load"):
-        clock.ns += 3
-    assert own_times(record_of(session)) == {(): 0, ("load",): 3}
-
-
 def test_a_session_within_a_session_of_the_same_profiler_is_a_stage_of_it(tmp_path: Path, clock: Clock) -> None:
     profiler = make_profiler(tmp_path, clock)
     with opened(profiler, "outer") as outer:
@@ -151,18 +144,6 @@ def test_a_session_is_used_once(tmp_path: Path, clock: Clock) -> None:
         pass
     with pytest.raises(BakeoffError, match="was used already"), session:
         pass
-
-
-def test_sessions_of_two_profilers_may_lie_within_each_other(tmp_path: Path, clock: Clock) -> None:
-    outer, inner = (opened(make_profiler(tmp_path, clock), name) for name in ("outer", "inner"))
-    with outer, outer.phase("a"):
-        with inner, inner.phase("b"), outer.phase("c"):
-            clock.ns += 5
-            assert current() is inner
-        assert current() is outer
-    assert own_times(record_of(outer)) == {(): 0, ("a",): 0, ("a", "c"): 5}
-    assert own_times(record_of(inner)) == {(): 0, ("b",): 5}
-    assert current() is NO_SESSION
 
 
 def test_tasks_have_sessions_of_their_own(tmp_path: Path, clock: Clock) -> None:
@@ -200,26 +181,10 @@ def test_a_profiler_that_is_off_records_and_writes_nothing(tmp_path: Path) -> No
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("name", ["", None, 5])
-def test_a_session_needs_a_name(name: Any, tmp_path: Path) -> None:
-    with pytest.raises(BakeoffError, match="name of a session"):
-        make_profiler(tmp_path).session(name)
-
-
 @pytest.mark.parametrize(("device", "parallelism"), [("gpu", "model"), ("cuda:x", "model"), ("", "pipeline")])
 def test_a_profiler_refuses_what_it_does_not_know(device: str, parallelism: Any) -> None:
     with pytest.raises(BakeoffError):
         Profiler(Settings(), device, parallelism)
-
-
-def test_configure_installs_a_profiler_by_its_settings_or_their_file(tmp_path: Path) -> None:
-    file = tmp_path / "profile.toml"
-    file.write_text("[profiling]\nenabled = true\n")
-    profiler = configure(file)
-    try:
-        assert profiler.settings == Settings(enabled=True)
-    finally:
-        profiler.uninstall()
 
 
 def test_events_hold_plain_values_and_say_what_is_none(tmp_path: Path, clock: Clock) -> None:
@@ -257,25 +222,6 @@ def test_events_are_bounded_and_those_left_out_are_counted(tmp_path: Path, clock
     record = record_of(session)
     assert (len(record.events), record.events_dropped) == (MOST_EVENTS, 7)
     assert record.events[0].data == {"index": 0}
-
-
-def test_parameters_are_counted_once_by_name(tmp_path: Path, clock: Clock) -> None:
-    torch = pytest.importorskip("torch")
-    shared = torch.nn.Linear(4, 3, bias=False)
-    module = torch.nn.Sequential(shared, torch.nn.Linear(3, 4), torch.nn.Linear(4, 3, bias=False))
-    module[2].weight = shared.weight
-    module[1].to(torch.bfloat16)
-    with opened(make_profiler(tmp_path, clock)) as session:
-        for _ in range(3):
-            session.parameters("wm", module, kind="diffusion")
-        session.parameters("vae", 1_000)
-        session.parameters("bad", "many")
-    record = record_of(session)
-    wm, vae = record.parameters
-    assert (wm.name, wm.count, wm.bytes, wm.kind) == ("wm", 28, 12 * 4 + 16 * 2, "diffusion")
-    assert wm.dtype == "bfloat16, float32"
-    assert (vae.count, vae.bytes, vae.dtype) == (1_000, None, "")
-    assert codes(record) == ["misused"]
 
 
 def test_samples_that_are_no_numbers_are_told(tmp_path: Path, clock: Clock) -> None:
@@ -334,14 +280,6 @@ def test_a_monitor_watches_what_the_settings_ask_for(tmp_path: Path, monkeypatch
     assert monitor.stopped_from == [pytest.approx(session.root.started_ns, abs=1e7)]
 
 
-def test_without_quantities_no_monitor_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monitor = Monitor()
-    watched(monkeypatch, monitor)
-    with opened(make_profiler(tmp_path)) as session:
-        pass
-    assert (monitor.requests, record_of(session).monitored) == ([], None)
-
-
 def test_a_monitor_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched(monkeypatch, Monitor(fails=True))
     with opened(make_profiler(tmp_path, None, monitor_cpu_usage=True)) as session:
@@ -349,44 +287,6 @@ def test_a_monitor_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
     record = record_of(session)
     assert codes(record) == ["not-monitored"]
     assert "the driver is gone" in record.findings[0].text
-
-
-def test_samples_of_the_monitor_lie_beside_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monitor = Monitor()
-    watched(monkeypatch, monitor)
-    with opened(make_profiler(tmp_path, None, monitor_cpu_usage=True, save_raw_data=True)):
-        raw = Path(monitor.requests[0].raw)
-        raw.write_text('{"t_ns": 1}\n')
-    assert not raw.exists()
-    (kept,) = tmp_path.glob("*.samples.jsonl")
-    assert kept.read_text() == '{"t_ns": 1}\n'
-
-
-def test_a_display_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Live:
-        def __init__(self, session: Any) -> None:
-            self.name = session.name
-
-        def start(self) -> None:
-            raise OSError("no terminal")
-
-        def stop(self) -> None:
-            raise OSError("never started")
-
-    live = ModuleType("bakeoff.profile.live")
-    vars(live)["Live"] = Live
-    monkeypatch.setitem(sys.modules, "bakeoff.profile.live", live)
-    with opened(make_profiler(tmp_path, None, real_time_display=True)) as session:
-        pass
-    assert codes(record_of(session)) == ["live-failed"]
-
-
-def test_a_folder_that_can_be_written_has_nothing_in_it_before_the_end(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with opened(make_profiler(tmp_path / "a" / "b")):
-        assert list((tmp_path / "a" / "b").iterdir()) == []
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("with_session", [False, True])

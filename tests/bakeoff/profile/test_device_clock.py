@@ -137,6 +137,20 @@ def test_while_a_graph_is_captured_no_event_is_recorded(tmp_path: Path, device: 
     assert record.findings[0].text.startswith("1 range has no time of cuda:1")
 
 
+def test_an_error_of_cuda_is_told_and_goes_no_further(tmp_path: Path, device: Device) -> None:
+    with opened(tmp_path, Clock()) as session:
+        with session.phase("good"):
+            device.ms += 1
+        device.fails = True
+        with session.phase("bad"):
+            device.ms += 1
+    record = record_of(session)
+    assert record.status == "ok"
+    assert codes(record) == ["no-device-times"]
+    assert "illegal memory access" in record.findings[0].text
+    assert range_at(record, "bad").device_ns is None
+
+
 def test_a_device_that_falls_behind_does_not_fill_memory(
     tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -224,6 +224,25 @@ def test_events_are_bounded_and_those_left_out_are_counted(tmp_path: Path, clock
     assert record.events[0].data == {"index": 0}
 
 
+def test_parameters_are_counted_once_by_name(tmp_path: Path, clock: Clock) -> None:
+    torch = pytest.importorskip("torch")
+    shared = torch.nn.Linear(4, 3, bias=False)
+    module = torch.nn.Sequential(shared, torch.nn.Linear(3, 4), torch.nn.Linear(4, 3, bias=False))
+    module[2].weight = shared.weight
+    module[1].to(torch.bfloat16)
+    with opened(make_profiler(tmp_path, clock)) as session:
+        for _ in range(3):
+            session.parameters("wm", module, kind="diffusion")
+        session.parameters("vae", 1_000)
+        session.parameters("bad", "many")
+    record = record_of(session)
+    wm, vae = record.parameters
+    assert (wm.name, wm.count, wm.bytes, wm.kind) == ("wm", 28, 12 * 4 + 16 * 2, "diffusion")
+    assert wm.dtype == "bfloat16, float32"
+    assert (vae.count, vae.bytes, vae.dtype) == (1_000, None, "")
+    assert codes(record) == ["misused"]
+
+
 def test_samples_that_are_no_numbers_are_told(tmp_path: Path, clock: Clock) -> None:
     with opened(make_profiler(tmp_path, clock)) as session:
         for value in (3, 5.0, float("inf"), "many"):
@@ -287,6 +306,36 @@ def test_a_monitor_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
     record = record_of(session)
     assert codes(record) == ["not-monitored"]
     assert "the driver is gone" in record.findings[0].text
+
+
+def test_samples_of_the_monitor_lie_beside_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monitor = Monitor()
+    watched(monkeypatch, monitor)
+    with opened(make_profiler(tmp_path, None, monitor_cpu_usage=True, save_raw_data=True)):
+        raw = Path(monitor.requests[0].raw)
+        raw.write_text('{"t_ns": 1}\n')
+    assert not raw.exists()
+    (kept,) = tmp_path.glob("*.samples.jsonl")
+    assert kept.read_text() == '{"t_ns": 1}\n'
+
+
+def test_a_display_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Live:
+        def __init__(self, session: Any) -> None:
+            self.name = session.name
+
+        def start(self) -> None:
+            raise OSError("no terminal")
+
+        def stop(self) -> None:
+            raise OSError("never started")
+
+    live = ModuleType("bakeoff.profile.live")
+    vars(live)["Live"] = Live
+    monkeypatch.setitem(sys.modules, "bakeoff.profile.live", live)
+    with opened(make_profiler(tmp_path, None, real_time_display=True)) as session:
+        pass
+    assert codes(record_of(session)) == ["live-failed"]
 
 
 @pytest.mark.parametrize("with_session", [False, True])

@@ -19,7 +19,7 @@ from bakeoff.profile import (
     profile_model_parameters,
     profile_session,
 )
-from bakeoff.profile.session import current
+from bakeoff.profile.session import Session, current
 
 
 class Pipeline:
@@ -105,6 +105,41 @@ def test_steps_are_measured(profiler: InferixProfiler) -> None:
     assert (found["total_steps"], found["total_blocks"], found["total_latent_frames"]) == (6, 2, 6)
     assert found["total_computation_time_ms"] == pytest.approx(sum(each.ns for each in record.steps) / 1e6)
     assert [each.greatest for each in record.series if each.name == "guidance_scale"] == [6]
+
+
+class FakeDevice:
+    """A clock of a device whose times are read at the end."""
+
+    error, unread = "", 0
+
+    def mark(self) -> object:
+        return object()
+
+    def took(self, stage: Any, begin: object, end: object) -> None:
+        del begin, end
+        stage.device_ns = (stage.device_ns or 0) + 7
+
+    def read(self, wait: bool = False) -> None:
+        del wait
+
+
+def test_launch_times_are_not_given_as_times_of_a_device(
+    profiler: InferixProfiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "_device_clock", lambda _self: FakeDevice())
+
+    @profile_diffusion_step(lambda args, _kwargs: {"step": args[0], "block_size": 3})
+    def step(_index: int) -> None:
+        return None
+
+    profiler.install()
+    with profiler.session("device"):
+        step(0)
+        step(1)
+    told = present(profiler.diffusion_analyzer.get_diffusion_analysis())
+    assert (told["total_steps"], told["total_computation_time_ms"], told["rate"]) == (2, None, None)
+    (found,) = [each for each in record_of(profiler).ranges if each.kind == "step"]
+    assert (found.calls, found.device_ns) == (2, 14)
 
 
 def test_a_block_without_a_time_of_the_caller_is_measured(tmp_path: Path) -> None:

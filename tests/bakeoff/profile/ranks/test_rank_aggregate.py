@@ -7,8 +7,9 @@ import pytest
 from rank_records import DECODE, MS, curve, lockstep, on, parallel, record, span, total, watched, with_opening, write
 
 from bakeoff.profile.ranks.aggregate import aggregate, scaling_of
+from bakeoff.record.monitor import Monitored
 from bakeoff.record.ranks import RanksReport, Spread
-from bakeoff.record.session import SessionRecord, UnitSpans, UnitTotals
+from bakeoff.record.session import RecordingCost, SessionRecord, UnitSpans, UnitTotals
 
 SLOW_2 = (5, 5, 25, 5)
 
@@ -16,6 +17,10 @@ SLOW_2 = (5, 5, 25, 5)
 def spread(report: RanksReport, name: str) -> Spread:
     (found,) = [each for each in report.spreads if each.name == name]
     return found
+
+
+def codes(report: RanksReport) -> list[str]:
+    return [problem.code for problem in report.problems]
 
 
 def of(folder: Path, *records: SessionRecord, expect: int | None = None) -> RanksReport:
@@ -142,6 +147,19 @@ def test_videos_of_each_rank_add_up(tmp_path: Path) -> None:
     assert "sum over the 4 ranks" in report.frames_text
 
 
+def test_a_rate_is_unknown_and_not_zero_where_nobody_counts_frames(tmp_path: Path) -> None:
+    report = of(tmp_path, *lockstep((5, 5), frames=0))
+    assert report.frames_per_s is None
+    assert report.frames_text == "unknown: no rank counted frames"
+
+
+def test_ranks_that_disagree_about_parallelism_have_no_rate(tmp_path: Path) -> None:
+    ranks = lockstep((5, 5))
+    report = of(tmp_path, ranks[0], *parallel("data", ranks[1:]))
+    assert report.frames_per_s is None
+    assert "others that each makes its own" in report.frames_text
+
+
 def test_figures_are_the_union_over_ranks(tmp_path: Path) -> None:
     ranks = lockstep((5, 5, 5))
     ranks[1] = replace(
@@ -225,6 +243,31 @@ def test_memory_of_a_gpu_is_not_added_up_over_its_ranks(tmp_path: Path) -> None:
     assert (memory.least, memory.median, memory.greatest) == (4000, 8000, 8200)
     (shared,) = [problem for problem in report.problems if problem.code == "shared-device"]
     assert shared.text.startswith("ranks 0-1 share GPU-a")
+
+
+def test_a_gpu_that_a_rank_only_sees_is_not_its_own(tmp_path: Path) -> None:
+    first, second = (on(made, device=f"GPU-{index}") for index, made in enumerate(lockstep((5, 5))))
+    both = Monitored(
+        series=(*watched("GPU-0", 10, 1).series, *watched("GPU-1", 900, 1).series),
+        energy=(*watched("GPU-0", 10, 1).energy, *watched("GPU-1", 900, 9).energy, *watched("GPU-2", 1, 5).energy),
+    )
+    report = of(tmp_path, replace(first, monitored=both), replace(second, monitored=watched("GPU-1", 900, 9)))
+    assert (spread(report, "gpu.memory.greatest").least, spread(report, "gpu.memory.greatest").greatest) == (10, 900)
+
+
+def test_a_rank_that_failed_is_said(tmp_path: Path) -> None:
+    first, second = lockstep((5, 5))
+    report = of(tmp_path, first, replace(second, status="failed: ValueError: no"))
+    assert codes(report) == ["failed"]
+    assert report.rows[1].status == "failed: ValueError: no"
+
+
+def test_a_rank_that_left_out_phases_is_said(tmp_path: Path) -> None:
+    first, second, third = lockstep((5, 5, 5))
+    second = replace(second, cost=RecordingCost(400.0, 60, ("step",)))
+    third = replace(third, cost=RecordingCost(400.0, 60, ("step", "phase")))
+    (problem,) = of(tmp_path, first, second, third).problems
+    assert (problem.code, problem.text[:36]) == ("dropped", "rank 2 left out ranges of kind phase")
 
 
 def test_a_compiling_unit_that_overlaps_nothing_is_subtracted_with_its_collectives(tmp_path: Path) -> None:

@@ -102,11 +102,6 @@ def test_a_wrong_list_is_refused(asked: str, said: str) -> None:
     assert (code, f"--device {asked}: {said}" in err) == (2, True), err
 
 
-def test_a_host_without_gpus_says_so() -> None:
-    code, _, err = run("toy", "--device", "cuda:1", **{fake_gpus.COUNT: "0"})
-    assert (code, "NVML finds no NVIDIA GPU" in err) == (2, True), err
-
-
 def test_rows_of_one_subject_are_spread_and_compared_on_one_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

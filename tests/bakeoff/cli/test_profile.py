@@ -10,9 +10,37 @@ from profile_records import on_gpu, profiled, stored
 from typer.testing import CliRunner
 
 from bakeoff.cli import app, pipeline
-from bakeoff.cli.pipeline import PipelineOptions, _nsight
+from bakeoff.cli.pipeline import PipelineOptions, _new_folder, _nsight
 from bakeoff.machine import paths
+from bakeoff.models.errors import BakeoffError
+from bakeoff.pipeline.request import PipelineRequest, check_counts
+from bakeoff.process.jobs import ProfileOptions
 from bakeoff.report.render import terminal
+
+
+@pytest.mark.parametrize(
+    ("asked", "option"),
+    [
+        (ProfileOptions(level=0), "--level 0"),
+        (ProfileOptions(level=6), "--level 6"),
+        (ProfileOptions(units=0), "--traced 0"),
+        (ProfileOptions(units=100_000), "--traced 100000"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(asked: ProfileOptions, option: str) -> None:
+    with pytest.raises(BakeoffError, match=option):
+        check_counts(PipelineRequest("owl", profile=asked))
+
+
+def test_a_folder_for_traces_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BakeoffError) as refused:
+        _new_folder(str(tmp_path / "file" / "traces"))
+    assert refused.value.code == "not-writable"
+    assert _new_folder(None) is None
+    made = _new_folder(str(tmp_path / "a" / "b"))
+    assert made is not None
+    assert made.is_dir()
 
 
 @pytest.mark.parametrize("typed", [["--trace", "traces"], ["--trace", "traces", "--json"], []])

@@ -197,6 +197,14 @@ def test_a_driver_that_dies_leaves_what_was_seen() -> None:
     assert report.cost is not None
 
 
+def test_a_question_that_is_sometimes_refused_is_asked_again() -> None:
+    lost = NVMLError_GpuIsLost()
+    gpu = whole_gpu(ONE, Temperature=[50, lost, lost, 51, 52])
+    report = watch_gpus(Clock(), FakeNvml([gpu]), [UUID], ["temperature"], 4.5)
+    assert series_of(report, "gpu.temperature").count == 8
+    assert report.missing == ()
+
+
 def test_a_device_that_nvml_does_not_know_is_said() -> None:
     report = watch_gpus(Clock(), FakeNvml([whole_gpu(ONE)]), [f"GPU-{TWO}", UUID], ["memory"], 2)
     assert [series.source for series in report.series] == [UUID]

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,6 +161,26 @@ def test_a_monitor_that_fails_to_load_says_why(monkeypatch: pytest.MonkeyPatch) 
     assert monitor.latest() == {}
     (missing,) = monitor.stop().missing
     assert "ModuleNotFoundError: No module named 'no_such_library'" in missing
+
+
+def test_what_libraries_print_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pynvml.py").write_text('print("hello\\n{}\\n[1]", flush=True)\n' + FAKE_DRIVER)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]))
+    monitor = Monitor.start(request(devices=(UUID,)), ready_s=30)
+    assert monitor.latest()["gpu.power"] == 500
+    assert series_of(monitor.stop(), "gpu.power").mean == 500
+
+
+def test_several_threads_may_use_it(monitor: Monitor) -> None:
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(len(monitor.latest()))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert min(found) >= 3
+    assert monitor.stop().cost is not None
 
 
 def test_its_process_loads_no_heavy_library() -> None:

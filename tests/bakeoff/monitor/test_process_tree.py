@@ -98,6 +98,17 @@ def test_a_child_whose_parent_waits_later_counts_once(proc: Proc) -> None:
     assert seconds(tree) == pytest.approx(0.7)
 
 
+def test_a_process_that_lost_its_parent_still_counts(proc: Proc) -> None:
+    tree = ProcessTree(100, root=proc.root)
+    proc.set(101, 100, 0.0)
+    proc.set(102, 101, 0.0)
+    tree.read()
+    proc.end(101)
+    proc.set(102, 1, 0.3)
+    proc.set(103, 102, 0.1)
+    assert seconds(tree) == pytest.approx(0.4)
+
+
 def test_a_number_that_was_given_to_another_process_is_no_member(proc: Proc) -> None:
     tree = ProcessTree(100, root=proc.root)
     proc.set(101, 100, 5.0)

@@ -12,7 +12,7 @@ from bakeoff.machine import build_cache, paths
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan import costs as plan_costs
-from bakeoff.plan.costs import GUESS, Costs, RowEstimate, pair_of
+from bakeoff.plan.costs import GUESS, Costs, RowEstimate, finals_of, pair_of
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.history import History, _expected, _tables, by_priority, history_of, known_history
 from bakeoff.plan.plan import Plan, make_plan
@@ -291,6 +291,18 @@ class TestFitting:
         measured = plan_of(*BACKENDS[3:]).rows[: 2 - len(sides)]
         found = costs.fitting(plan.rows, left_s, [[*(plan.rows[place] for place in sides), *measured]])
         assert [plan.rows.index(row) for row in found] == chosen
+
+    def test_keeps_time_for_the_finals_of_as_many_subjects_as_can_have_one(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(plan_costs, "FINAL_S", 50.0)
+        plan = plan_of("eager", "openvino[]", batches=(1, 4))
+        costs = Costs(history(*(stored(row.variant.backend, 10) for row in plan.rows[:2])))
+        rows = sorted(plan.rows, key=lambda row: row.subject.batch)
+        finals = finals_of(rows)
+        assert costs.fitting(rows, 180, finals) == tuple(rows), "80 s of rows and two finals"
+        assert costs.fitting(rows, 120, finals) == tuple(rows[:3]), "70 s before the first final"
+        assert costs.fitting(rows, 80, finals) == tuple(rows), "no final"
 
     def test_a_final_ahead_is_between_the_best_and_what_comes_next(self) -> None:
         never, first, second, third = plan_of("canaries:BF16_ONLY", "eager", "openvino[]", "inductor[]").rows

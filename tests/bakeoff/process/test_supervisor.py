@@ -100,6 +100,19 @@ for line in {lines!r}:
     assert len(heard) < 50
 
 
+def test_a_step_of_a_rollout_starts_the_deadline_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = """
+for unit in range(12):
+    os.write(int(sys.argv[1]), b'{"phase": "loop check", "detail": "unit %d"}\\n' % unit)
+    time.sleep(0.1)
+"""
+    _fake_worker(monkeypatch, script)
+    launch = Launch(os.environ, Deadlines(0.9, {"start": 30.0}), tmp_path / "worker.log", lambda _event: None)
+    with LiveWorker(CeilingsJob("cpu", 1, ()), launch) as worker:
+        assert worker.wait() is None
+        assert worker.finish(CeilingsResult).kind != "timeout"
+
+
 def _fake_worker(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setattr(supervisor, "WORKER", (sys.executable, "-c", f"import hashlib, os, sys, time\n{script}"))
 

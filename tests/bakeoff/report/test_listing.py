@@ -18,6 +18,16 @@ from bakeoff.report.render import terminal
 
 
 class TestListing:
+    def test_of_one_component_holds_presets_sets_of_options_and_the_evidence_that_a_backend_ran(self) -> None:
+        found = listing.read("wm")
+        lines = terminal.render(listing.page_of_component(found)).splitlines()
+        assert list(found["components"]) == ["wm"]
+        parameters = resolve_component("wm").preset("1b").parameters
+        assert ["1b", f"{parameters:,}", "cuda"] in [line.split() for line in lines]
+        assert "openvino on cpu: openvino, openvino[hint=dtype]" in lines
+        inductor = resolve_backend("inductor")
+        assert f"inductor: {inductor.summary}; it ran where {inductor.checks}" in lines
+
     def test_has_a_row_for_every_component_with_its_presets_and_every_backend(self) -> None:
         found = listing.read()
         assert list(found["components"]) == list(component_names())

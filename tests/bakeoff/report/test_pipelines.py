@@ -27,7 +27,7 @@ from bakeoff.report.document import Document, Text
 from bakeoff.report.figures.pipeline import units_figure, waterfall_figure
 from bakeoff.report.pages import files, history, readme, results
 from bakeoff.report.pages import pipelines as pages
-from bakeoff.report.pipelines import MixRow, named, pipeline_tables
+from bakeoff.report.pipelines import MixRow, named, newest_budgets, pipeline_tables
 from bakeoff.report.render import markdown, terminal
 from bakeoff.report.selection import chosen
 
@@ -182,6 +182,12 @@ class TestTables:
         assert [row.record for row in table.rows] == [*confirmed]
         (table,) = pipeline_tables(stored(*confirmed))
         assert [row.record for row in table.rows] == [*confirmed]
+
+    def test_a_budget_that_is_confirmed_again_is_the_newest(self) -> None:
+        first = run_of_budget()[0]
+        made = [replace(first, created=f"2026-01-0{day}T00:00:00.000000Z", run=f"{day}") for day in (4, 5, 6)]
+        ((newest,),) = newest_budgets(stored(*made))
+        assert newest.record == made[2]
 
     def test_a_budget_is_on_the_page_of_results_with_what_it_promised(self) -> None:
         found = chosen(records(*run_of_two(), *run_of_budget()))

@@ -1,9 +1,7 @@
 """Whatever a pipeline gives: it is refused with one sentence or kept, files are whole, JSON is valid, nothing runs."""
 
-import errno
 import json
 import math
-import os
 import re
 import signal
 import subprocess
@@ -19,35 +17,11 @@ import pytest
 from disk import files as files_of
 from disk import largest_file
 
-from bakeoff.models.errors import BakeoffError
 from bakeoff.profile import Profiler, Session, Settings
 from bakeoff.profile.files import reports_of
 from bakeoff.profile.reporting import write_reports
 from bakeoff.record.session import SessionRecord
 
-LETTERS = {
-    "empty": "",
-    "blank": "  ",
-    "dot": ".",
-    "parent": "..",
-    "climbing": "../../../../tmp/climbed",
-    "absolute": "/tmp/absolute",
-    "slashes": "a/b\\c",
-    "nothing": "a\0b",
-    "lines": "one\ntwo\r\nthree",
-    "escape": "\x1b[2J\x1b]0;owned\x07",
-    "half a pair": "half \ud83d of a pair",
-    "bytes": "not \udcff UTF-8",
-    "right to left": "abc\u202egnp.exe",
-    "emoji": "vidéo 🎬",
-    "long": "x" * 100_000,
-    "script": "<script>alert(1)</script>",
-    "image": '"><img src=x onerror=alert(1)>',
-    "template": "{{ 7919 * 7927 }}{% raw %}",
-    "json": '"}],"x":NaN,"',
-    "option": "-rf",
-    "reserved": "session",
-}
 """Text that is a name or a value; lone surrogates are what Python makes of file names that are no UTF-8."""
 
 
@@ -128,23 +102,6 @@ def valid_json(data: bytes) -> Any:
     return json.loads(data, parse_constant=refuse)
 
 
-def is_one_sentence(error: BakeoffError) -> bool:
-    text = str(error)
-    return bool(text) and len(text) < 720 and text.isprintable() and bool(error.code)
-
-
-def refusal(action: Callable[[], object]) -> str:
-    """The code of the error by which an action is refused, which must be one sentence; "" where it is not refused."""
-    try:
-        action()
-    except BakeoffError as error:
-        refused = error
-    else:
-        return ""
-    assert is_one_sentence(refused), str(refused)[:200]
-    return refused.code
-
-
 def check_files(folder: Path, record: SessionRecord) -> dict[str, str]:
     """All files are where they belong, whole and inert; the text of each by its suffix."""
     for path in folder.rglob("*.session.json"):
@@ -171,35 +128,7 @@ def check_files(folder: Path, record: SessionRecord) -> dict[str, str]:
     return texts
 
 
-class TestText:
-    """The same text as the name of a session, of ranges, of everything else, and as values."""
-
-    @pytest.mark.parametrize("text", LETTERS.values(), ids=LETTERS)
-    def test_as_the_name_of_everything_within(self, text: str, settings: Settings, tmp_path: Path) -> None:
-        """Nothing raises into the pipeline, whatever a range is called."""
-        with Profiler(settings).session("names") as session:
-            with session.unit(frames=1), session.phase(text), session.step(index=0, timestep=1.0), session.stage(text):
-                pass
-            with session.stage(text), session.collective(text):
-                pass
-            session.event(text, **{"key": text, text: 1})
-            session.sample(text, 1.0, unit=text)
-            session.parameters(text, 10, kind=text)
-        assert session.record.status == "ok"
-        check_files(tmp_path / "out", session.record)
-
-
 class TestValues:
-    @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-    def test_as_a_tag(self, value: Any, settings: Settings, tmp_path: Path) -> None:
-        if value is not None:
-            assert refusal(lambda: Profiler(settings).session("tags", tags={"key": value})) == "bad-option"
-            return
-        with Profiler(settings).session("tags", tags={"key": value}) as session:
-            pass
-        assert session.record.tags == {"key": value}
-        check_files(tmp_path / "out", session.record)
-
     @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
     def test_within_a_session_nothing_raises(self, value: Any, settings: Settings, tmp_path: Path) -> None:
         """A value that cannot be kept is said in the record; it neither stops the pipeline nor spoils the JSON."""
@@ -298,36 +227,6 @@ def test_a_disk_that_takes_nothing(settings: Settings, tmp_path: Path, capsys: p
     (line,) = capsys.readouterr().err.splitlines()
     assert "cannot be written" in line
     assert "File too large" in line
-
-
-@pytest.mark.parametrize("failing", range(1, 7))
-@pytest.mark.parametrize(
-    "error", [OSError(errno.EIO, os.strerror(errno.EIO)), KeyboardInterrupt()], ids=["disk", "Ctrl-C"]
-)
-def test_an_interrupted_write_leaves_no_part_of_a_file(
-    failing: int, error: BaseException, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files are written one after the other; whichever is interrupted, those before it stay, and Ctrl-C goes on."""
-    real, calls = os.fsync, iter(range(1, 1000))
-
-    def fsync(descriptor: int) -> None:
-        if next(calls) == failing:
-            raise error
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    interrupted = False
-    try:
-        record_a_session(settings)
-    except KeyboardInterrupt:
-        interrupted = True
-    stopped = next(calls) > failing
-    assert interrupted == (stopped and isinstance(error, KeyboardInterrupt))
-    kept = files_of(tmp_path / "out")
-    assert not [name for name in kept if name.endswith(".tmp")]
-    for name in kept:
-        data = (tmp_path / "out" / name).read_bytes()
-        assert valid_json(data) if name.endswith(".json") else data.rstrip().endswith(b"</html>")
 
 
 @pytest.mark.parametrize("part", ["_stop_live", "_stop_monitor", "_write"])

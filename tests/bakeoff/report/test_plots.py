@@ -8,7 +8,7 @@ import pytest
 from answers import present
 from few_records import ms
 from few_records import records_of as records
-from records import HOST, measurement, record
+from records import measurement, record
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError
@@ -20,9 +20,7 @@ from bakeoff.report.figures import variants, vega
 from bakeoff.report.figures.roofline import roofline
 from bakeoff.report.figures.vega import Figure, colours, envelope, styles
 from bakeoff.report.pages.readme import image_of
-from bakeoff.variant import BackendUse
 
-HOSTILE = "</text><script>x</script> $\\frac{1}$ _a & \x00\x1b ../../up \u202e 日本"
 CEILINGS = (
     Ceiling("copy", "fp32", 84 << 20, 10e9, 9e9),
     Ceiling("product", "fp32", 10**9, 100e9, 90e9),
@@ -158,19 +156,6 @@ def test_a_roof_of_integers_has_the_bandwidth_of_the_rows_that_multiply_them() -
     ]
     found = present(roofline([Stored(f"id-{place}", made) for place, made in enumerate(rows)]))
     assert {roof.dtype: roof.bytes_per_s for roof in found[0]} == {"bf16": 10e9, "int8": 80e9}
-
-
-class TestHostileNames:
-    @pytest.fixture
-    def hostile(self) -> Record:
-        made = bounded("eager", 30.0, label=HOSTILE, checkpoint=HOSTILE, host=replace(HOST, cpu=HOSTILE), sweep=HOSTILE)
-        variant = replace(made.variant, component=HOSTILE, backends=(BackendUse(HOSTILE),), preset=HOSTILE)
-        return replace(made, variant=variant, note=HOSTILE)
-
-    def test_are_text(self, hostile: Record) -> None:
-        for kind in ("latency", "roofline"):
-            assert "<script" not in drawn(kind, hostile)
-            assert any("</text><script>x</script> $\\frac{1}$ _a" in text for text in texts(drawn(kind, hostile)))
 
 
 def test_without_the_address_space_that_it_reserves(monkeypatch: pytest.MonkeyPatch) -> None:

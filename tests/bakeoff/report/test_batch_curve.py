@@ -8,10 +8,10 @@ from records import clock, measurement, record
 from bakeoff.machine.identity import Machine
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
-from bakeoff.report.document import Document, Link
+from bakeoff.report.document import Document
 from bakeoff.report.groups import tables
 from bakeoff.report.pages.batch_curve import batch_curves, saturates, sections
-from bakeoff.report.render import html, markdown, terminal
+from bakeoff.report.render import terminal
 
 HERE = Machine("0123456789ab", "", "Test CPU, 4 cores")
 
@@ -91,16 +91,3 @@ def test_there_is_a_row_for_each_batch() -> None:
     ]
     assert "limits" not in text
     assert text_of(ROWS[:1]) == ""
-
-
-def test_pages_have_it() -> None:
-    hostile = "<script>alert(1)</script> | x"
-    rows = (*ROWS, *stored(record("aoti", status="oom", reason=hostile, batch=2, machine=HERE)))
-    made = Document("", tuple(sections(rows, lambda entry: Link("record", f"{entry.id}.json"))))
-    page = html.render(made)
-    assert "eager fp32 saturates at batch 4" in page
-    assert 'href="id-3.json"' in page
-    assert "<script>alert(1)</script>" not in page
-    text = markdown.render(made)
-    assert "## Batch curve: toy:tiny.world" in text
-    assert "<script>" not in text

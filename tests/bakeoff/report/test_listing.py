@@ -12,7 +12,6 @@ from records import UNSUPPORTED, bakeoff
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.models import component_names, resolve_component
 from bakeoff.record.store import load_all
-from bakeoff.report.document import Document
 from bakeoff.report.pages import doctor, history, listing
 from bakeoff.report.render import terminal
 
@@ -40,20 +39,6 @@ class TestListing:
         assert "1b: 1,094 M" in row
         rows = [line.split()[0] for line in lines if re.match(r"\S+ +(yes|no|-) +(yes|no|-) ", line)]
         assert rows == list(backend_names())
-
-    def test_says_once_why_backends_cannot_run(self) -> None:
-        def line(backend: str, device: str, why_not: str) -> listing.BackendLine:
-            return listing.BackendLine(backend, "", device, why_not, ())
-
-        lines = (
-            line("a", "cpu", ""), line("a", "cuda", "no GPU"), line("b", "cpu", "no library"),
-            line("b", "cuda", "no GPU"), line("c", "cpu", ""), line("c", "cuda", "does not run on cuda"),
-        )  # fmt: skip
-        text = terminal.render(Document("", listing.backends(lines)))
-        assert [line.split() for line in text.splitlines()[2:]] == [
-            ["a", "yes", "no"], ["b", "no", "no"], ["c", "yes", "-"], [], ["cannot", "run", "here"],
-            ["all", "on", "cuda:", "no", "GPU"], ["b", "on", "cpu:", "no", "library"],
-        ]  # fmt: skip
 
     def test_every_backend_is_ready_or_has_a_reason(self) -> None:
         for line in listing.read_backends():

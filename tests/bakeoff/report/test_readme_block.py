@@ -6,13 +6,12 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from few_records import THREE, at, block, definitions, ms, publish, stored
-from pipeline_records import run_of_two
+from few_records import THREE, at, definitions, ms, publish, stored
 from records import HOST, machine_of_host
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
-from bakeoff.record.store import Records, StoredPipeline, load_all, save
+from bakeoff.record.store import Records, load_all, save
 from bakeoff.report.groups import name_of
 from bakeoff.report.pages import readme, results
 from bakeoff.report.render.markdown import citations
@@ -68,21 +67,6 @@ class TestReadmeBlock:
             "eager fp32",
         ]
         assert len(table.rows) == len(made)
-
-    def test_a_frame_is_told_with_the_best_mix_and_its_baseline(self) -> None:
-        made = tuple(StoredPipeline(f"run_{place:07}f", entry) for place, entry in enumerate(run_of_two()))
-        text = " ".join(block(Records((), (), (), pipelines=made)).split())
-        assert (
-            "Deploy best, owl:200m/wm=inductor[freezing]/bf16,image=openvino/bf16@cpu: it is 2.00x as fast as eager "
-            "[2.00, 2.00] (20 pairs of interleaved units, one process each). Its frames/s by what is counted, each "
-            "with all before it: denoise "
-        ) in text
-        rows = [line.split("|") for line in block(Records((), (), (), pipelines=made)).splitlines() if line[:1] == "|"]
-        assert [[cell.strip() for cell in row[1:]] for row in rows[2:]] == [
-            ["**a frame of owl:200m**", "", "", "", "", "", "", ""],
-            ["best", "50.52", "19.79", "900", "2.00x", "1.0e-06", "[0000001](runs/published/RESULTS.md#0000001)", ""],
-            ["eager", "101.05", "9.90", "900", "", "1.0e-06", "[0000000](runs/published/RESULTS.md#0000000)", ""],
-        ]
 
     @pytest.fixture
     def published(self, runs: Path) -> Path:

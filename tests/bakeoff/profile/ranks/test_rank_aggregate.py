@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rank_records import DECODE, MS, curve, lockstep, on, parallel, record, span, total, watched, with_opening, write
+from rank_records import DECODE, MS, curve, lockstep, on, parallel, record, total, watched, with_opening, write
 
 from bakeoff.profile.ranks.aggregate import aggregate, scaling_of
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.ranks import RanksReport, Spread
-from bakeoff.record.session import RecordingCost, SessionRecord, UnitSpans, UnitTotals
+from bakeoff.record.session import RecordingCost, SessionRecord
 
 SLOW_2 = (5, 5, 25, 5)
 
@@ -268,34 +268,6 @@ def test_a_rank_that_left_out_phases_is_said(tmp_path: Path) -> None:
     third = replace(third, cost=RecordingCost(400.0, 60, ("step", "phase")))
     (problem,) = of(tmp_path, first, second, third).problems
     assert (problem.code, problem.text[:36]) == ("dropped", "rank 2 left out ranges of kind phase")
-
-
-def test_a_compiling_unit_that_overlaps_nothing_is_subtracted_with_its_collectives(tmp_path: Path) -> None:
-    made = record(0, 5, world=1)
-    kept = UnitSpans(
-        10,
-        "compiling",
-        12,
-        0,
-        110 * MS,
-        # Inner ranges end, and are kept, before outer ones.
-        (
-            span("step", "step", 2, 0, 60),
-            span("denoise", "phase", 1, 0, 60),
-            span("all_reduce", "collective", 1, 60, 40),
-            span("decode", "phase", 1, 100, 10),
-        ),
-    )
-    more = {(): 110, ("unit",): 110, ("unit", "denoise"): 60, ("unit", "denoise", "step"): 60,
-            ("unit", "all_reduce"): 40, ("unit", "decode"): 10}  # fmt: skip
-    compiled = replace(
-        made,
-        units=(*made.units, UnitTotals("compiling", 1, 12, 0, 110 * MS, 110 * MS, 110 * MS)),
-        spans=(*made.spans, kept),
-        ranges=tuple(replace(each, total_ns=each.total_ns + more[each.path] * MS) for each in made.ranges),
-    )
-    (row,) = of(tmp_path, compiled).rows
-    assert (row.work_ns, row.collectives) == (9 * MS, {"all_reduce": 1 * MS})
 
 
 def of_size(folder: Path, world: int, denoise_ms: int, **changes: object) -> RanksReport:

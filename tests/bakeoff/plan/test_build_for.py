@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from records import GPU_HOST, HOST
+from records import HOST
 from targets import REFERENCE
 
 from bakeoff import backends
@@ -55,20 +55,6 @@ class TestRows:
     def test_named_ones_keep_their_options(self) -> None:
         found = planned(["sm120"], backends=(f"{REFERENCE}[level=2]", "tensorrt-rtx"))
         assert found == ["elsewhere[target=sm120,level=2]/fp16@cpu", "tensorrt-rtx[target=sm120]/fp16@cpu"]
-
-    def test_what_prepares_stands_before(self) -> None:
-        assert planned(["sm86"], backends=("modelopt+tensorrt-rtx",), dtypes=("fp16",)) == [
-            "modelopt+tensorrt-rtx[target=sm86]/fp16@cpu"
-        ]
-
-    def test_dtypes_are_those_that_were_asked_for(self) -> None:
-        asked = ("fp32", "bf16", "fp16")
-        assert planned(dtypes=asked) == [f"tensorrt-rtx[target=sm89]/{dtype}@cpu" for dtype in asked]
-
-    def test_it_is_the_same_on_a_host_with_a_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(host, "read_host", lambda: GPU_HOST)
-        (row,) = plan_of().rows
-        assert (row.variant.device, row.target, row.baseline) == ("cpu", "sm89", False)
 
     def test_nothing_is_timed_afterwards(self) -> None:
         request = plan_of().request

@@ -151,14 +151,6 @@ def test_a_ratio_within_what_the_machines_differ_by_shows_nothing() -> None:
         assert shown_faster(*alone) is None, "of two hosts of no common sweep, nothing is divided"
 
 
-@pytest.mark.parametrize("asked", [("--spread",), (*TWO_ROWS[1:3], "--spread", "--time-limit", "9s")])
-def test_what_spreading_needs_is_said(asked: tuple[str, ...]) -> None:
-    code, _, err = run("toy", *asked)
-    assert (code, "--spread goes with --on ray or --device cuda:0,cuda:1, without --time-limit" in err) == (2, True), (
-        err
-    )
-
-
 def test_shares_of_the_cpus_are_whole_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for cpu in range(8):  # as Linux numbers four cores of two CPUs each
         (tmp_path / str(cpu)).write_text(f"{cpu % 4},{cpu % 4 + 4}\n")

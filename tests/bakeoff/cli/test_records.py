@@ -93,18 +93,6 @@ def test_mlflow_reads_a_run_for_each_record_and_gets_none_twice(
     assert crashed.data.metrics == {}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"), [(("--format", "xlsx"), "[bad-option]"), (("nothing",), "[unknown-name]")], ids=str
-)
-def test_what_cannot_be_exported_is_one_sentence(
-    runs: Path, tmp_path: Path, arguments: tuple[str, ...], code: str
-) -> None:
-    ran = bakeoff("--runs", str(runs), "records", "export", *arguments, cwd=tmp_path)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.strip().endswith(code)
-    assert len(ran.err.splitlines()) == 1
-
-
 class TestMerge:
     @pytest.fixture
     def theirs(self, tmp_path: Path) -> Path:

@@ -8,7 +8,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import pytest
 from lab import shorten_clocks
 from records import UNSUPPORTED, Ran, bakeoff, record, started_bakeoff
 
-from bakeoff.machine import host, paths
+from bakeoff.machine import paths
 from bakeoff.models import component_names
 from bakeoff.models.errors import ErrorCode
 from bakeoff.record.store import save
@@ -230,11 +229,6 @@ def test_a_former_name_is_refused_with_the_one_of_today(lab: Lab, typed: str, no
     lab.refuses(*typed.split(), code="bad-option", says=[f"is now{':' * now.startswith('bakeoff')} {now}"])
 
 
-@pytest.mark.skipif(bool(host.read_host().gpus), reason="this host has a GPU")
-def test_cuda_without_a_gpu(lab: Lab) -> None:
-    lab.refuses("sweep", "toy", "--device", "cuda", code="missing-device", says=["--device cuda"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -341,16 +335,6 @@ def test_a_reader_that_has_read_enough(lab: Lab, arguments: list[str]) -> None:
     assert ("nosuch" in ran.err) is ("nosuch" in arguments)
 
 
-def test_no_home_folder(lab: Lab) -> None:
-    """A user without HOME and without an entry in passwd, as containers have them."""
-    as_nobody = ("unshare", "--user", "--map-user=12345")
-    if not shutil.which("unshare") or subprocess.run([*as_nobody, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("this host allows no user namespaces")
-    ran = lab.start("doctor", prefix=as_nobody, HOME=None, BAKEOFF_CACHE=None)
-    check(ran, "not-writable", ["BAKEOFF_CACHE"])
-    assert lab.start("doctor", prefix=as_nobody, HOME=None).code == 0
-
-
 def test_deleted_working_folder(lab: Lab) -> None:
     ran = lab.start("table", prefix=("sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh"))
     assert (ran.code, ran.err) == (0, "")
@@ -373,36 +357,6 @@ def test_record_that_does_not_fit_and_resume(lab: Lab) -> None:
     assert resumed.said == []
     assert len([name for name in lab.kept() if name not in before and name.endswith(".json")]) == 1
     lab.refuses(*UNSUPPORTED, "--resume", code="nothing-to-resume")
-
-
-def test_full_disk(lab: Lab) -> None:
-    """A tmpfs of one page: the first record takes it, the second finds none left; with room, `--resume` ends it."""
-    script = """
-        mount -t tmpfs -o size=4k full "$1" && shift || exit 77
-        "$@" --json; echo "first ends with $?"
-        ls -A full full/*/records
-        mount -o remount,size=1m full "$PWD/full" && "$@" --resume --json; echo "second ends with $?"
-        ls -A full full/*/records
-    """
-    if not shutil.which("unshare"):
-        pytest.skip("this host has no unshare")
-    (lab.folder / "full").mkdir()
-    lab.describe()
-    prefix = ("unshare", "-rm", "sh", "-c", script, "sh", str(lab.folder / "full"))
-    ran = lab.start("--runs", "full", *UNSUPPORTED[:-1], "fp32,bf16", prefix=prefix)
-    if "first ends" not in ran.out:
-        pytest.skip(f"no tmpfs can be mounted here: {ran.err.strip()}")
-    first, second = ran.out.split("second ends")[0].split("first ends with ")[1], ran.out.split("second ends with ")[1]
-    assert ".tmp" not in ran.out
-    assert "Traceback" not in ran.err
-    (line,) = ran.said
-    assert "No space left on device" in line
-    assert line.endswith(" [not-writable]")
-    assert first.startswith("2\n")
-    assert first.partition('{"sweep"')[0].count(".json") == 1
-    assert second.startswith("3\n")
-    assert second.count(".json") == 2
-    assert "OPTIMIZATION_HISTORY.md" in second
 
 
 # Records that cannot be read.
@@ -440,37 +394,6 @@ def test_show(lab: Lab, asked: str, code: ErrorCode, says: list[str]) -> None:
     lab.refuses("show", asked, code=code, says=says)
 
 
-UNREADABLE = {
-    "empty": b"",
-    "torn": b'{"schema":1,"created":"2026',
-    "binary": b"\xff\xfe\x00",
-    "list": b"[]",
-    "foreign": b'{"a":1}',
-    "incomplete": b'{"schema":1}',
-    "older": b'{"schema":0}',
-    "deep": b'{"schema":1,"a":' * 50_000,
-}
-
-
-def test_unreadable_records_are_reported_and_the_others_are_used(lab: Lab) -> None:
-    for name, content in UNREADABLE.items():
-        _keep(lab, name, content)
-    before = lab.kept()
-    ran = lab.run("history", "--check")
-    assert (ran.code, len(ran.said)) == (1, len(UNREADABLE))
-    assert all(f"{name}.json" in line for name, line in zip(sorted(UNREADABLE), ran.said, strict=True))
-    assert ran.said[-1].endswith(" [bad-record]")
-    ran = lab.run("table", "--json")
-    assert ran.code == 0
-    assert len(ran.said) == 4
-    assert "5 more records" in ran.said[-1]
-    found = json.loads(ran.out)
-    assert len(found["records"]) == len(found["rows"]) == 1
-    for problem, name in zip(found["problems"], sorted(UNREADABLE), strict=True):
-        assert f"{name}.json" in problem
-    assert lab.kept() == before
-
-
 def test_history_and_sweeps_go_on_beside_an_unreadable_record(lab: Lab) -> None:
     page = (lab.runs / history.NAME).read_bytes()
     _keep(lab, "bad", b"{")
@@ -483,38 +406,6 @@ def test_history_and_sweeps_go_on_beside_an_unreadable_record(lab: Lab) -> None:
     assert "bad.json" in ran.said[0]
     assert len(json.loads(ran.out)["records"]) == 1
     assert (_folder(lab) / "bad.json").read_bytes() == b"{"
-
-
-def test_edited_record(lab: Lab) -> None:
-    """A record's name holds the hash of its content, so that an edited number is noticed."""
-    path = _only(lab)
-    path.write_bytes(path.read_bytes().replace(b"1000000", b"900000"))
-    lab.refuses("show", path.stem, code="bad-record", says=[path.name])
-    lab.refuses("history", "--check", code="bad-record", says=[path.name], exit=1)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [
-        (lambda lab: (lab.runs / history.NAME).write_text("# mine"), history.NAME),
-        (lambda lab: (lab.runs / history.NAME).write_bytes(b"\xff"), history.NAME),
-        (lambda lab: _only(lab).unlink(), "20260102T030405Z_toy"),
-        (lambda lab: save(lab.runs, record("inductor", [1.0] * 20)), history.NAME),
-        (lambda lab: (lab.runs / history.NAME).unlink(), history.NAME),
-    ],
-    ids=["hand edit", "not text", "missing record", "stale", "missing page"],
-)
-def test_history_check(lab: Lab, spoil: Any, says: str) -> None:
-    ran = lab.run("history", "--check")
-    assert (ran.code, ran.said) == (0, [])
-    assert str(lab.runs) in ran.out
-    spoil(lab)
-    before = lab.kept()
-    ran = lab.run("history", "--check")
-    assert ran.code == 1
-    assert any(says in line for line in ran.said)
-    assert ran.said[-1].endswith(" [bad-page]")
-    assert lab.kept() == before
 
 
 SUPERSEDE = ("publish", "--supersede")
@@ -574,12 +465,6 @@ def test_a_folder_of_records_that_does_not_exist(lab: Lab, command: list[str], m
     monkeypatch.setattr(paths, "published_runs", lambda: lab.folder / "published")
     says = ["folder of records elsewhere does not exist", "--runs", "bakeoff sweep"]
     lab.refuses("--runs", "elsewhere", *command, code="no-record", says=says)
-
-
-@pytest.mark.parametrize("command", [["table", "nosuch"], ["show", "abc"], ["show", "unet"], ["explain", "une", "abc"]])
-def test_a_folder_without_records(lab: Lab, command: list[str]) -> None:
-    (lab.folder / "empty").mkdir()
-    lab.refuses("--runs", "empty", *command, code="no-record", says=["folder empty holds no records", "--runs"])
 
 
 def test_a_missing_library_of_bakeoff_itself(lab: Lab) -> None:

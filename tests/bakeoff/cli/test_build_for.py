@@ -49,34 +49,6 @@ class TestSweep:
         }  # fmt: skip
         assert found["sm120"].variant.dtype == "fp16"
 
-    def test_a_suite_may_name_the_targets(self, tmp_path: Path) -> None:
-        text = f"""[suites.cards]\ncomponents = "toy"\nbackends = ["{REFERENCE}"]\nbuild-for = ["sm89", "sm86"]\n"""
-        (tmp_path / "bakeoff.toml").write_text(text)
-        ran = bakeoff("sweep", "@cards", "--workload", "world", "--dry-run", "--json", cwd=tmp_path)
-        assert ran.code == 0, ran.err
-        assert [row["variant"].count("target=sm8") for row in json.loads(ran.out)["lines"]] == [1, 1]
-
-    def test_nothing_built_is_nothing_measured(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        shorten_clocks(monkeypatch)
-        ran = bakeoff(*self.ASKED, f"{REFERENCE}[crashes=sm89]", "--build-for", "sm89", cwd=tmp_path)
-        assert ran.code == 3, ran.err
-
-    @pytest.mark.parametrize(
-        ("arguments", "says"),
-        [
-            (("--build-for", "sm90"), "sm90"),
-            (("--build-for", "sm89", "--device", "cuda"), "--device cuda"),
-            (("--build-for", ""), "--build-for"),
-            (("--build-for", "sm89,"), "--build-for"),
-        ],
-    )
-    def test_what_cannot_be_is_refused(self, arguments: Sequence[str], says: str, tmp_path: Path) -> None:
-        ran = bakeoff(*self.ASKED, REFERENCE, *arguments, cwd=tmp_path)
-        assert ran.code == 2, ran.err
-        assert ran.said[-1].endswith("[bad-option]")
-        assert says in ran.said[-1]
-        assert not (tmp_path / "runs").exists()
-
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -106,14 +78,6 @@ class TestExport:
             assert needs["compute capability"] == capability
             assert manifest.parity == (), "nothing was computed with it"
             assert (folder_of(two, target) / "world.engine").read_text() == f"for {target}"
-
-    def test_one_may_have_a_folder_of_its_own_and_is_shown(self, tmp_path: Path) -> None:
-        asked = ("export", *SMALL, "--backend", REFERENCE, "--for", "sm120", "--to", "mine")
-        ran = bakeoff(*asked, cwd=tmp_path)
-        assert ran.code == 0, ran.err
-        assert manifest_of(tmp_path / "mine").options["target"] == "sm120"
-        assert "compute capability is 12.0" in ran.out
-        assert "bakeoff verify mine" in ran.out
 
     @pytest.mark.parametrize(
         ("arguments", "says"),

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from records import bakeoff, record
+from records import record
 
 from bakeoff.backends import backend_names
 from bakeoff.cli import complete
@@ -40,17 +40,3 @@ def test_nothing_imports_torch(tmp_path: Path) -> None:
     code = "from bakeoff.cli import complete; complete.subjects('w'); complete.backends('e'); complete.records('2'); "
     script = f"{code}import sys; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False).returncode == 0
-
-
-def test_options_of_a_sweep_stand_in_groups(tmp_path: Path) -> None:
-    lines = bakeoff("sweep", "--help", cwd=tmp_path).out.splitlines()
-    headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    assert headings == ["Arguments:", "What is measured:", "How it is measured:", "Where it runs:", "The command:"]
-
-
-def test_chosen_columns_stay_and_texts_are_wrapped(tmp_path: Path) -> None:
-    save(tmp_path / "runs", record("eager", [10.0 + place for place in range(20)], "unstable", "why " * 60))
-    asked = ("--runs", "runs", "table", "--columns", "name,min_ms,p99_ms,peak_mib,lossless,graph_breaks,record")
-    out = bakeoff(*asked, "--machine", "all", cwd=tmp_path, COLUMNS="80").out
-    assert "min ms" in out
-    assert max(len(line) for line in out.splitlines() if line.startswith(("eager fp32:", "  why"))) <= 80

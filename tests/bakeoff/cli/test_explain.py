@@ -1,6 +1,5 @@
 """`bakeoff explain`: of two records, and what it refuses."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 from records import bakeoff, measurement, record
 
 from bakeoff.record.finding import Finding
-from bakeoff.record.policy import Policy
 from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
 from bakeoff.record.store import save
 
@@ -23,23 +21,6 @@ def runs(tmp_path: Path) -> Path:
             made = record(backend, [3.0 + place + (4 - threads) / 4] * 20, sweep=sweep, threads=threads)
             save(tmp_path / "runs", replace(made, created=f"2026-01-0{5 - threads}T00:00:0{place}.000000Z"))
     return tmp_path / "runs"
-
-
-def test_records_by_their_ids_as_json(runs: Path, tmp_path: Path) -> None:
-    ids = sorted(path.stem for path in runs.glob("*/records/*eager*.json"))
-    ran = bakeoff("--runs", str(runs), "explain", *ids, "--json", cwd=tmp_path)
-    pair = json.loads(ran.out)
-    assert (pair["a_ms"], pair["b_ms"], pair["causes"][0]["what"]) == (3.0, 3.75, "threads")
-
-
-def test_a_policy_that_is_not_the_usual_one_is_said(tmp_path: Path) -> None:
-    ids = [
-        save(tmp_path / "runs", record("eager", [ms] * 20, policy=Policy(contention=limit)))
-        for ms, limit in ((3.0, 5.0), (4.0, 0.2))
-    ]
-    ran = bakeoff("--runs", str(tmp_path / "runs"), "explain", *ids, cwd=tmp_path)
-    assert "A: policy: contention 5 (usual 0.2)" in ran.out
-    assert "B: policy" not in ran.out
 
 
 def explained(tmp_path: Path, *records: Record) -> str:

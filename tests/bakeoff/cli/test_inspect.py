@@ -79,12 +79,6 @@ def test_what_is_wrong_is_one_line(
     assert "Traceback" not in done.err
 
 
-def test_the_traceback_of_user_code_is_in_the_log(folder: Path) -> None:
-    (line,) = bakeoff("inspect", "mine.py:raises", cwd=folder).said
-    log = Path(line.partition("the traceback is in ")[2].partition(" [")[0])
-    assert "linear(torch.ones(3))" in log.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_it(folder: Path, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals) -> None:
     monkeypatch.setenv("BAKEOFF_TEST_MARKER", folder.name)

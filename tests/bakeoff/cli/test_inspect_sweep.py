@@ -84,17 +84,6 @@ class Loop(Pipeline):
 """
 
 
-def test_a_module_without_references_is_told_before_anything_is_measured(tmp_path: Path) -> None:
-    """Of a loop nothing is measured then: what mends the module makes records of the others stale."""
-    (tmp_path / "mine.py").write_text(LOOP, encoding="utf-8")
-    short = ("--backends", "eager", "--dtype", "fp32", "--no-final", "--threads", "1")
-    swept = bakeoff("sweep", "mine.py:Loop", *short, cwd=tmp_path)
-    assert swept.code == 2
-    assert not (tmp_path / "runs").exists() or not load_all(tmp_path / "runs").current
-    assert swept.said[-1].startswith("bakeoff: mine.last.call: output differs by")
-    assert swept.said[-1].endswith("[insensitive]")
-
-
 def test_what_is_wrong_with_one_of_several_components_is_said_before_the_first_is_measured(tmp_path: Path) -> None:
     (tmp_path / "deaf.py").write_text(LOOP + "\n\ndef model():\n    return Deaf().eval(), torch.randn(1, 4)\n")
     short = ("--backends", "eager", "--dtype", "fp32", "--device", "cpu", "--no-final", "--threads", "1")
@@ -103,14 +92,6 @@ def test_what_is_wrong_with_one_of_several_components_is_said_before_the_first_i
         assert swept.code == 2
         assert said in swept.err
         assert not (tmp_path / "runs").exists() or not load_all(tmp_path / "runs").current
-
-
-def test_a_loop_of_a_suite_is_swept_from_any_file_of_suites(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(LOOP, encoding="utf-8")
-    (tmp_path / "own.toml").write_text('[suites.own]\ncomponents = ["mine.py:Loop"]\nbackends = ["eager"]\n')
-    swept = bakeoff("sweep", "@own", "--config", "own.toml", "--dtype", "fp32", "--dry-run", cwd=tmp_path)
-    assert swept.code == 0, swept.err
-    assert "mine.first:live.call/eager/fp32" in swept.out
 
 
 def test_one_command_resumes_the_sweeps_of_a_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,21 +93,6 @@ class TestDrawn:
     def test_no_line_is_wider_than_the_terminal(self, width: int) -> None:
         assert max(map(len, drawn(width, *SOME))) <= width
 
-    def test_rows_of_several_subjects_are_named_with_theirs(self) -> None:
-        rows = rows_of(workloads=("world", "stream"), backends=("eager", "inductor"), batches=(1, 2))
-        assert "[1/12] toy:tiny.world inductor fp32, batch 1" in "\n".join(drawn(100, rows=rows))
-
-    @pytest.mark.parametrize("width", [60, 200])
-    def test_a_hostile_phase_is_text(self, width: int) -> None:
-        console = Console(file=io.StringIO(), width=width, height=24, force_terminal=True)
-        progress = TerminalProgress((), console)
-        progress.start(1, 4, f"mine {HOSTILE}").event(Event("build", HOSTILE))
-        found = lines_of(console, progress)
-        assert len(found) == 2
-        assert all(line.isprintable() for line in found)
-        if width == 200:
-            assert "[link=http://x]" in found[0]
-
 
 def test_each_worker_shows_how_long_its_phase_lasts(clock: Clock) -> None:
     console = Console(file=io.StringIO(), width=100, height=24, force_terminal=True)
@@ -199,12 +184,6 @@ class TestLines:
         assert {code[-1] for code in ESCAPES.findall(file.getvalue())} == {"m"}, "colours and nothing else"
         assert ESCAPES.sub("", file.getvalue()).split("\n") == self.expected()
 
-    def test_of_a_dumb_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TERM", "dumb")
-        file = Terminal()
-        whole(Console(file=file, width=100))
-        assert file.getvalue().split("\n") == self.expected()
-
 
 def test_a_long_silence_ends_with_the_next_phase(clock: Clock) -> None:
     file = io.StringIO()
@@ -216,19 +195,6 @@ def test_a_long_silence_ends_with_the_next_phase(clock: Clock) -> None:
     assert file.getvalue().splitlines() == [
         "[1/3] eager fp32: started",
         "[1/3] eager fp32: collecting backend statistics (85 s since it started)",
-    ]
-
-
-def test_rows_of_before_an_interruption_count_and_are_not_repeated() -> None:
-    file = io.StringIO()
-    with TerminalProgress(ROWS, Console(file=file, width=80)) as progress:
-        progress.start(0, 0, "ceilings").finish("ok", "3 ceilings")
-        progress.result(SOME[0])
-        progress.start(3, 4, FREEZING.label).finish()
-        progress.result(SOME[1])
-    assert file.getvalue().splitlines() == [
-        "ceilings  ok  3 ceilings",
-        "[2/3] inductor[freezing] fp32  ok  5.000 ms [4.900, 5.100]  2.00x eager fp32  (fastest so far)",
     ]
 
 
@@ -270,17 +236,6 @@ class TestTerminal:
         ]  # fmt: skip
         assert kept[-1] == "1 row cannot run here (1 unsupported); the records say why."
         assert not [line for line in kept if "so far," in line]
-
-    def test_without_colour(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TERM", "xterm-256color")
-        monkeypatch.setenv("NO_COLOR", "1")
-        console = Console(file=Terminal(), width=100, height=24)
-        with TerminalProgress(ROWS, console) as progress:
-            progress.start(1, 4, EAGER.label).event(Event("build"))
-            progress.result(SOME[0])
-            with console.capture() as capture:
-                console.print(progress)
-        assert re.findall(r"\x1b\[[0-9;]*3[0-7]m", capture.get()) == []
 
 
 def screen(written: str) -> list[str]:

@@ -1,15 +1,13 @@
 """Records for other tools, each format opened with its target's own reader, and folders of records brought together."""
 
 import csv
-import sys
 from pathlib import Path
 
 import pytest
-from disk import files, largest_file
+from disk import files
 from pipeline_records import pipeline_record
 from records import GPU_HOST, bakeoff, record
 
-from bakeoff.backends.install import extra_command
 from bakeoff.record.store import load_all, save, supersede
 
 EAGER = [20.0 + 0.1 * step for step in range(20)]
@@ -59,16 +57,6 @@ def test_csv_has_a_line_for_each_record(runs: Path, tmp_path: Path) -> None:
     assert "signal 11" in crashed["reason"]
 
 
-def test_csv_of_a_failed_row_alone_has_the_same_columns(runs: Path, tmp_path: Path) -> None:
-    def header(folder: str) -> str:
-        ran = bakeoff("--runs", folder, "records", "export", cwd=tmp_path)
-        assert ran.code == 0, ran.err
-        return ran.out.splitlines()[0]
-
-    save(tmp_path / "failed", record("aoti", status="crashed", reason="signal 11", config={"other": 1}))
-    assert header("failed") == header(str(runs))
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow")
 def test_mlflow_reads_a_run_for_each_record_and_gets_none_twice(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -103,24 +91,6 @@ def test_mlflow_reads_a_run_for_each_record_and_gets_none_twice(
     (crashed,) = [run for run in rows if run.info.status != "FINISHED"]
     assert (crashed.info.status, crashed.data.tags["bakeoff.status"]) == ("FAILED", "crashed")
     assert crashed.data.metrics == {}
-
-
-def test_mlflow_that_is_not_installed_is_named(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    ran = bakeoff("--runs", str(runs), "records", "export", "--format", "mlflow", cwd=tmp_path)
-    assert (ran.code, f"run {extra_command('mlflow')} [missing-library]" in ran.err) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"), [(("--format", "xlsx"), "[bad-option]"), (("nothing",), "[unknown-name]")], ids=str
-)
-def test_what_cannot_be_exported_is_one_sentence(
-    runs: Path, tmp_path: Path, arguments: tuple[str, ...], code: str
-) -> None:
-    ran = bakeoff("--runs", str(runs), "records", "export", *arguments, cwd=tmp_path)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.strip().endswith(code)
-    assert len(ran.err.splitlines()) == 1
 
 
 class TestMerge:
@@ -163,13 +133,6 @@ class TestMerge:
         path.write_bytes(path.read_bytes().replace(b"c0ffee", b"decaff"))
         self.refused(same, runs, theirs, tmp_path)
 
-    def test_a_record_that_is_not_whole_is_named_and_nothing_is_copied(
-        self, runs: Path, theirs: Path, tmp_path: Path
-    ) -> None:
-        *_, last = sorted(theirs.rglob("*.json"))
-        last.write_bytes(last.read_bytes()[:100])
-        self.refused(last.name, runs, theirs, tmp_path)
-
     @staticmethod
     def refused(name: str, runs: Path, theirs: Path, tmp_path: Path) -> None:
         before = files(runs)
@@ -178,14 +141,3 @@ class TestMerge:
         assert name in ran.err
         assert ran.err.strip().endswith("[bad-record]")
         assert files(runs) == before
-
-    def test_a_full_disk_leaves_no_part_of_a_record(self, theirs: Path, tmp_path: Path) -> None:
-        with largest_file(1000):
-            ran = bakeoff("--runs", "made", "records", "merge", str(theirs), cwd=tmp_path)
-        assert ran.err.strip().endswith("[not-writable]")
-        assert files(tmp_path / "made") == []
-
-    def test_a_folder_without_records_is_no_success(self, theirs: Path, tmp_path: Path) -> None:
-        (machine, *_) = theirs.iterdir()
-        ran = bakeoff("--runs", "made", "records", "merge", str(machine), cwd=tmp_path)
-        assert (ran.code, ran.err.strip().endswith("[no-record]")) == (2, True)

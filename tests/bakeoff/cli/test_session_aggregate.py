@@ -36,12 +36,6 @@ def test_an_expected_rank_that_is_missing_fails(tmp_path: Path) -> None:
     assert called(tmp_path / "whole", "--expect", "5").exit_code == 1
 
 
-def test_an_expected_rank_whose_file_is_torn_fails(tmp_path: Path) -> None:
-    write(tmp_path, lockstep(SLOW_2))
-    (tmp_path / "rank-00003.session.json").write_text("{")
-    assert called(tmp_path, "--expect", "4").exit_code == 1
-
-
 def test_a_folder_without_ranks_is_bad_input(tmp_path: Path) -> None:
     done = called(tmp_path)
     assert isinstance(done.exception, BakeoffError)
@@ -49,11 +43,6 @@ def test_a_folder_without_ranks_is_bad_input(tmp_path: Path) -> None:
     empty = called("")
     assert isinstance(empty.exception, BakeoffError)
     assert str(empty.exception).startswith("DIR is empty")
-
-
-def test_of_many_ranks_the_shortest_and_the_longest_wait_are_shown(tmp_path: Path) -> None:
-    done = called(write(tmp_path, lockstep([5] * 19 + [25])))
-    assert "wait in all_reduce, ms a unit: rank 19 0.000, rank 0 20.000 (over" in done.stdout
 
 
 def test_pages_are_written_beside_the_ranks(tmp_path: Path) -> None:

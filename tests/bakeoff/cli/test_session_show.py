@@ -19,20 +19,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_text(file: Path, tmp_path: Path) -> None:
-    done = bakeoff("session", "show", file.name, cwd=tmp_path)
-    assert (done.code, done.err) == (0, "")
-    assert "120.00 frames a second" in done.out
-    assert "unattributed" in done.out
-    assert not page_path(file).exists()
-
-
-def test_json(file: Path, tmp_path: Path) -> None:
-    done = bakeoff("session", "show", file.name, "--json", cwd=tmp_path)
-    assert (done.code, done.err) == (0, "")
-    assert json.loads(done.out)["derived"]["rates"]["fps"] == pytest.approx(120)
-
-
 def test_the_page_is_that_of_the_end_of_a_session(file: Path, tmp_path: Path) -> None:
     done = bakeoff("session", "show", file.name, "--html", cwd=tmp_path)
     assert done.code == 0, done.err

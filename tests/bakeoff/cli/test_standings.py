@@ -6,7 +6,6 @@ from records import record
 
 from bakeoff.cli.progress import standings
 from bakeoff.report.groups import name_of, speedup
-from bakeoff.report.pages.sweep import never_run
 
 EAGER = record("eager", [9.0, 10.0, 11.0] * 4)
 FAST = record("inductor", [4.9, 5.0, 5.1] * 4)
@@ -26,27 +25,7 @@ def test_the_fastest_that_is_ok_is_first_and_what_has_no_figures_last() -> None:
     assert str(speedup(rows[0], base)) == "2.00x"
 
 
-def test_without_eager_fp32_there_is_no_gain() -> None:
-    half = replace(EAGER, variant=replace(EAGER.variant, dtype="bf16"))
-    ((_, base),) = standings([half, FAST])
-    assert base is None
-
-
-def test_gains_are_within_a_subject() -> None:
-    larger = [replace(each, batch=2) for each in (EAGER, SLOW)]
-    one, two = standings([EAGER, FAST, *larger])
-    assert ([row.batch for row in one[0]], [row.batch for row in two[0]]) == ([1, 1], [2, 2])
-    assert two[1] is larger[0]
-
-
 def test_of_several_processes_one_row_stands_for_the_variant() -> None:
     tries = [replace(record("inductor", [ms] * 5), process=process) for process, ms in enumerate((7.0, 5.0, 6.0), 1)]
     ((rows, _),) = standings([EAGER, *tries])
     assert [row.latency.median_ms for row in rows if row.latency] == [6.0, 10.0], "the middle process"
-
-
-def test_what_cannot_run_is_counted() -> None:
-    assert never_run([EAGER, CRASHED]) == ""
-    assert never_run([EAGER, GRAPHS]) == "1 row cannot run here (1 unsupported)"
-    assert never_run([MISSING, EAGER, GRAPHS, MISSING]) == "3 rows cannot run here (2 unavailable, 1 unsupported)"
-    assert list(standings([MISSING])) == []

@@ -1,7 +1,6 @@
 """Named suites of bakeoff.toml: what they set, what the command line replaces, and what of them is refused."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -86,15 +85,3 @@ def test_what_is_refused(entries: str, typed: str, said: str, code: str, here: P
     assert said in done.err
     assert done.err.endswith(f"[{code}]\n")
     assert done.err.count("\n") == 1
-
-
-def test_a_pipe_in_place_of_the_file_is_refused(here: Path) -> None:
-    (here / "bakeoff.toml").unlink()
-    os.mkfifo(here / "bakeoff.toml")
-    assert bakeoff("sweep", "@nightly", "--dry-run", cwd=here).err.endswith("[not-readable]\n")
-
-
-def test_a_suite_without_components_is_refused(here: Path) -> None:
-    (here / "bakeoff.toml").write_text("[suites.nightly]\nseed = 3\n")
-    assert "components is missing" in bakeoff("sweep", "@nightly", "--dry-run", cwd=here).err
-    assert bakeoff("sweep", "@nightly", "toy", "--dry-run", "--backends", "eager", cwd=here).code == 0

@@ -1,13 +1,12 @@
 """`bakeoff compare --undecided` runs the finals that this machine's tables lack, and says what it cannot run."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from comparisons import final
-from records import bakeoff, record
+from records import record
 
 from bakeoff.cli import compare as command
 from bakeoff.machine import host
@@ -87,27 +86,3 @@ def test_each_table_that_lacks_a_final_gets_one(
     assert {entry.record.a.note for entry in load_all(runs).comparisons} == {"", "why"}
     command.compare(undecided=True)
     assert len(plans) == 1, "what was decided is not measured again"
-
-
-@pytest.mark.usefixtures("runs")
-def test_json_is_one_document(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    measured(monkeypatch)
-    command.compare(a="toy", undecided=True, as_json=True)
-    found = json.loads(capsys.readouterr().out)
-    (measured_now,) = found["comparisons"]
-    assert measured_now["a"].startswith("toy:tiny.world/eager/")
-    assert measured_now["verdict"]["word"] == "slower"
-    assert len(found["not_measured"]) == 2
-
-
-def test_its_options_are_its_own(tmp_path: Path) -> None:
-    save(tmp_path / "runs", record())
-    for words, says in (
-        (("--undecided", "toy", "wm"), "--undecided takes the name of one model at most"),
-        (("--undecided", "--threads", "2"), "--undecided takes the name of one model at most"),
-        ((), "give two variants, or --undecided"),
-        (("--undecided",), "has records of other machines alone"),
-    ):
-        ran = bakeoff("compare", *words, cwd=tmp_path)
-        assert (ran.code, ran.out) == (2, "")
-        assert says in ran.err

@@ -131,16 +131,6 @@ class TestWithoutRecordsOfThisMachine:
         assert "--machine all" in ran.err
         assert list(clone.iterdir()) == []
 
-    def test_another_machine_by_name(self, clone: Path) -> None:
-        ran = bakeoff("table", "--machine", "old cpu, 4 cores", "--json", cwd=clone)
-        (machine,) = json.loads(ran.out)["machines"]
-        assert machine["name"].startswith("Old CPU")
-        ran = bakeoff("report", "--machine", machine["id"], "--html", "page.html", cwd=clone)
-        assert ran.code == 0, ran.err
-        found = re.findall(r'href="([^"]+\.json)"', (clone / "page.html").read_text(encoding="utf-8"))
-        assert found
-        assert all((clone / address).is_file() for address in found)
-
     def test_a_record_by_its_name(self, clone: Path) -> None:
         first, second, *_ = (entry.id for entry in load_all(clone.parent / "runs" / "published").current)
         assert bakeoff("show", first, cwd=clone).code == 0
@@ -149,11 +139,6 @@ class TestWithoutRecordsOfThisMachine:
         assert "Old CPU" in bakeoff("show", title, cwd=clone).out
         ran = bakeoff("--runs", str(clone), "show", first, cwd=clone)
         assert ran.code == 2, "what --runs names stands alone"
-
-    def test_what_this_machine_lacks_is_known(self, clone: Path) -> None:
-        """A machine that measured nothing yet, and its pages, are no error of what is published."""
-        assert bakeoff("history", "--check", cwd=clone).code == 0
-        assert changed(clone) == []
 
 
 class TestPublish:
@@ -201,16 +186,3 @@ class TestPublish:
         assert bakeoff("publish", cwd=clone).code == 0
         assert [entry.id for entry, _ in load_all(published).superseded] == [last.id]
         assert last.id not in citations((published / "RESULTS.md").read_text())
-
-    def test_supersede_writes_the_pages_of_the_record_s_machine(self, clone: Path) -> None:
-        runs = clone.parent / "runs"
-        for cpu in ("Mine CPU", "Other CPU"):
-            save(runs, record("eager", [5.0] * 20, host=replace(HOST, cpu=cpu)))
-        files.update(runs)
-        own = [path for name in ("RESULTS.md", history.NAME) for path in (*runs.glob(f"*-*/{name}"), *runs.glob(name))]
-        for path in own:
-            path.write_text("mine")
-        last = load_all(runs).current[-1]
-        assert bakeoff("publish", "--supersede", last.id, "busy", cwd=clone).code == 0
-        written = {path.relative_to(runs).parts[0] for path in own if path.read_text() != "mine"}
-        assert written == {history.NAME, last.machine.folder}

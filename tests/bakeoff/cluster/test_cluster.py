@@ -144,24 +144,6 @@ def test_a_killed_driver_leaves_nobody_and_two_nodes_measure_the_rest(cluster: C
     assert not Path(os.environ["BAKEOFF_CACHE"], "logs").exists(), "the driver measures nothing"
 
 
-def test_a_cancelled_driver_leaves_nobody_and_its_sweep_is_resumed_where_it_was(cluster: Cluster) -> None:
-    process = start(cluster, *TOYS, "--note", "hang", **NULL)
-    wait_until(lambda: len(sleeping(cluster)) == 2 and len(records()) == 2, "the first row of both nodes")
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=100)
-    assert process.returncode == 130, err
-    assert "--resume goes on" in err
-    wait_until(lambda: not measuring(cluster), "the end of what the nodes started", END_S)
-    before = {(entry.variant.preset, entry.node) for entry in records()}
-    code, _, err = run(cluster, *TOYS, "--note", "hang", "--resume", **NULL)
-    assert code == 0, err
-    assert {(entry.variant.preset, entry.node) for entry in records()} == before
-    assert sorted(entry.position for entry in records()) == [1, 1, 2, 2]
-    assert len({entry.sweep for entry in records()}) == 2
-    code, _, err = run(cluster, *TOYS, "--note", "hang", "--resume", **NULL)
-    assert (code, "nothing-to-resume" in err) == (2, True)
-
-
 def test_a_node_that_dies_costs_only_what_it_had_not_finished(cluster: Cluster) -> None:
     process = start(cluster, *TOYS, "--note", "hang", **NULL)
     wait_until(lambda: len(sleeping(cluster)) == 2 and len(records()) == 2, "the first row of both nodes")
@@ -203,14 +185,6 @@ def end_sleeping(cluster: Cluster, process: "subprocess.Popen[str]") -> tuple[in
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.1)
     return process.returncode, *process.communicate()
-
-
-def test_a_full_disk_of_a_node_is_said(cluster: Cluster) -> None:
-    code, _, err = run(cluster, "toy:tiny", "--device", "cpu", "--note", "full", **NULL)
-    assert code == 2
-    assert "No space left on device" in err
-    assert "the same command with --resume goes on [not-writable]" in err
-    assert records() == []
 
 
 def test_a_node_that_claims_a_gpu_is_refused_where_it_has_none(cluster: Cluster) -> None:

@@ -102,11 +102,6 @@ def test_a_wrong_list_is_refused(asked: str, said: str) -> None:
     assert (code, f"--device {asked}: {said}" in err) == (2, True), err
 
 
-def test_a_host_without_gpus_says_so() -> None:
-    code, _, err = run("toy", "--device", "cuda:1", **{fake_gpus.COUNT: "0"})
-    assert (code, "NVML finds no NVIDIA GPU" in err) == (2, True), err
-
-
 def test_rows_of_one_subject_are_spread_and_compared_on_one_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,14 +149,6 @@ def test_a_ratio_within_what_the_machines_differ_by_shows_nothing() -> None:
         assert shown_faster(record, base) is None, "of two machines, it is as far apart as these"
         alone = [replace(each, calibration=None) for each in (record, base)]
         assert shown_faster(*alone) is None, "of two hosts of no common sweep, nothing is divided"
-
-
-@pytest.mark.parametrize("asked", [("--spread",), (*TWO_ROWS[1:3], "--spread", "--time-limit", "9s")])
-def test_what_spreading_needs_is_said(asked: tuple[str, ...]) -> None:
-    code, _, err = run("toy", *asked)
-    assert (code, "--spread goes with --on ray or --device cuda:0,cuda:1, without --time-limit" in err) == (2, True), (
-        err
-    )
 
 
 def test_shares_of_the_cpus_are_whole_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import psutil
 import pytest
 
 from bakeoff.machine import cgroups, host
@@ -50,15 +49,6 @@ def test_the_tightest_limit_is_the_one_that_is_met_first(tmp_path: Path) -> None
     tightest = cgroups.tightest_limit(tmp_path)
     assert tightest is not None
     assert (tightest.limit_bytes, tightest.used_bytes()) == (6 * GIB, 5 * GIB)
-
-
-def test_v2_without_limits(tmp_path: Path) -> None:
-    tree = Tree(tmp_path, V2, "0::/a")
-    tree.group("a", cpu__max="max 100000", memory__max="max", memory__high="max", memory__current=GIB)
-    assert cgroups.cpu_quota(tmp_path) is None
-    assert cgroups.available_bytes(tmp_path) is None
-    assert cgroups.tightest_limit(tmp_path) is None
-    assert cgroups.cpu_wait_us(tmp_path) is None
 
 
 def test_pages_of_files_that_can_be_dropped_are_free(tmp_path: Path) -> None:
@@ -116,10 +106,3 @@ def test_usable_cores_respect_the_quota(monkeypatch: pytest.MonkeyPatch, quota: 
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2, 3})
     monkeypatch.setattr(host, "read_host", lambda: type("Facts", (), {"cores": 8}))
     assert host.usable_cores() == cores
-
-
-def test_free_memory_is_what_host_and_groups_allow(monkeypatch: pytest.MonkeyPatch) -> None:
-    for allowed, free in ((None, 8), (3, 3), (9, 8)):
-        monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 8}))
-        monkeypatch.setattr(cgroups, "available_bytes", lambda allowed=allowed: allowed)
-        assert host.available_bytes("cpu") == free

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from disk import files, largest_file
 
-from bakeoff.machine.files import digest, write_atomically
+from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.store import load_all
 
@@ -86,8 +86,3 @@ class TestWriteAtomically:
             write_atomically(tmp_path / "page.md", b"x")
         assert raised.value.code == "not-writable"
         assert files(tmp_path) == ["file"]
-
-
-def test_digest_is_of_the_value() -> None:
-    assert digest({"a": 1, "b": (1, 2)}) == digest({"b": [1, 2], "a": 1})
-    assert digest({"a": 1}) != digest({"a": 2})

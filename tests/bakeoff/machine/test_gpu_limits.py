@@ -33,10 +33,6 @@ def limits(
     return gpu_limits([*map(with_settings, gpus.read_gpus())], cuda)
 
 
-def test_a_hopper_gpu_with_a_new_driver_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert limits(monkeypatch, whole_gpu(UUID)) == ()
-
-
 @pytest.mark.parametrize(
     ("capability", "cuda", "words"),
     [
@@ -124,14 +120,6 @@ def test_mig(monkeypatch: pytest.MonkeyPatch) -> None:
     split.instances = [part]
     (text,) = limits(monkeypatch, split)
     assert text.startswith("NVIDIA H100 80GB HBM3 MIG 1g.10gb is a MIG instance")
-
-
-def test_doctor_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([whole_gpu(UUID, "NVIDIA T4", CudaComputeCapability=(7, 5))]))
-    monkeypatch.setattr(host, "cuda_runtime", lambda: CUDA)
-    text = terminal.render(doctor.page(doctor.read()))
-    warnings = [line for line in text.splitlines() if line.startswith("warning: NVIDIA T4, compute capability 7.5")]
-    assert len(warnings) == 2
 
 
 def test_doctor_tells_how_each_gpu_is_set(monkeypatch: pytest.MonkeyPatch) -> None:

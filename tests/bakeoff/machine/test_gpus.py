@@ -47,12 +47,6 @@ def names() -> list[str]:
     return [str(facts["name"]) for facts in gpus.read_gpus()]
 
 
-def test_the_first_gpu_is_the_one_that_torch_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CUDA lists the fastest first, NVML by bus."""
-    install(monkeypatch, MIXED, [TWO, ONE])
-    assert names() == ["NVIDIA H200", "NVIDIA L4"]
-
-
 def test_all_facts_are_of_the_visible_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Name, lock, machine, datasheet, free memory and requirements, with CUDA_VISIBLE_DEVICES=1 on a mixed host."""
     monkeypatch.setenv(gpus.VISIBLE, "1")
@@ -153,13 +147,6 @@ def test_without_the_drivers_word_the_variable_is_read(
     assert [facts["uuid"] for facts in gpus.read_gpus()] == [f"GPU-{uuid}" for uuid in found]
 
 
-def test_a_hidden_gpu_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(gpus.VISIBLE, "")
-    install(monkeypatch, MIXED, [])
-    assert host.default_device() == "cpu"
-    assert f"{gpus.VISIBLE}=''" in str(host.missing_device("cuda"))
-
-
 def test_torch_for_cpus_has_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, MIXED[:1])
     versions = {"torch": "2.13.0+cpu"}
@@ -205,12 +192,6 @@ def test_facts_that_nvml_refuses_are_absent(monkeypatch: pytest.MonkeyPatch) -> 
     assert gpus.read_gpus() == ({"name": "NVIDIA GB10", "uuid": f"GPU-{ONE}", "driver": "580.159.03"},)
     assert host.available_bytes("cuda") == pytest.approx(host.available_bytes("cpu"), rel=0.2)
     assert "compute capability" not in requirements.facts()
-
-
-def test_a_host_without_a_driver_has_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(MIXED, driver=None))
-    assert gpus.read_gpus() == ()
-    assert gpus.read_memory(f"GPU-{ONE}") is None
 
 
 def test_the_script_that_asks_the_driver_fails_quietly_without_one() -> None:

@@ -15,10 +15,6 @@ def test_when_memory_lies_in_huge_pages(chosen: str, tmp_path: Path) -> None:
     assert host.huge_pages(str(setting)) == chosen
 
 
-def test_a_kernel_without_huge_pages(tmp_path: Path) -> None:
-    assert host.huge_pages(str(tmp_path / "enabled")) == ""
-
-
 @pytest.mark.parametrize(("idle_s", "load"), [(0.0, 0.1), (60.0, 0.1), (200.0, 2.5), (math.inf, 2.5)])
 def test_the_load_of_the_measurement_before_is_not_counted(
     idle_s: float, load: float, monkeypatch: pytest.MonkeyPatch
@@ -27,8 +23,3 @@ def test_the_load_of_the_measurement_before_is_not_counted(
     monkeypatch.setattr(host, "busy_cpus", lambda: 0.1)
     found = host.present_load(idle_s)
     assert (found.others, found.average) == (load, 2.5)
-
-
-def test_a_busy_host_is_told_with_its_load() -> None:
-    """The use of two cores, which a load of 40 cannot exceed, read as "about 2 other processes running"."""
-    assert str(host.Load(2.0, 43.68)) == "2.0 CPUs' worth of other work, load average 43.7"

@@ -19,12 +19,6 @@ def test_cudnn_range_of_slow_half_precision_conv3d(version: str, known: bool) ->
     assert known_issues({"nvidia-cudnn-cu13": version}, "cuda", ["fp32"]) == []
 
 
-@pytest.mark.parametrize(("version", "known"), [("2.13.0+cpu", True), ("2.14.0a0+git1234", False), ("2.12.1", False)])
-def test_torch_release_of_the_bf16_convolution_problem(version: str, known: bool) -> None:
-    found = known_issues({"torch": version}, "cpu", ["bf16"])
-    assert ("conv2d" in " ".join(found)) is known
-
-
 @pytest.mark.parametrize("layers", [(), ("linear", "attention"), ("conv1d",)])
 def test_problems_of_convolutions_are_of_models_that_have_such_ones(layers: tuple[Layer, ...]) -> None:
     assert "conv" not in " ".join(known_issues({"torch": "2.13.0"}, "cpu", ["bf16"], layers))

@@ -126,14 +126,6 @@ def test_a_gpu_is_held_alone_and_its_cpus_with_other_gpus(
     assert excludes(start, one, other) == excluded
 
 
-def test_a_waiting_process_names_all_who_share(start: Start) -> None:
-    sharing = [start("cuda", gpu=f"GPU-{number}") for number in range(2)]
-    for each in sharing:
-        assert each.line() == "held False"
-    line = start().line()
-    assert all(f"pid {each.process.pid} of" in line for each in sharing)
-
-
 def test_all_who_share_are_named_whenever_they_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many take the locks at once; each has a line of its own."""
     monkeypatch.setattr(locks.host, "read_host", lambda: SimpleNamespace(gpus=()))
@@ -151,24 +143,6 @@ def test_all_who_share_are_named_whenever_they_came(tmp_path: Path, monkeypatch:
                 done.result()
         for file in (tmp_path / f"locks{number}").iterdir():
             assert [json.loads(line)["pid"] for line in file.read_text().splitlines()] == [os.getpid()] * 8
-
-
-def test_the_end_of_a_long_list_is_read(start: Start, tmp_path: Path) -> None:
-    ended = b'{"pid":999999999,"command":"sweep toy","since_s":1e9}\n'
-    (tmp_path / "locks").mkdir(mode=0o1777)
-    for number in CPUS:
-        (tmp_path / f"locks/cpu{number}.lock").write_bytes(ended * 2000)
-    first = start("cuda")
-    assert first.line() == "held False"
-    assert f"pid {first.process.pid} of" in start().line()
-
-
-def test_a_killed_process_holds_nothing(start: Start) -> None:
-    first = start()
-    assert first.line() == "held False"
-    first.process.kill()
-    first.end()
-    assert start().line() == "held False"
 
 
 def test_the_seconds_since_another_process_left_are_known() -> None:
@@ -248,11 +222,6 @@ class TestClearing:
         folder.mkdir()
         return folder
 
-    def test_another_cache_is_cleared_while_the_cpus_are_measured_on(self, start: Start, cache: Path) -> None:
-        assert start().line() == "held False"
-        with clearing_lock(cache):
-            pass
-
     def test_it_is_refused_while_its_cache_is_used(self, start: Start, tmp_path: Path) -> None:
         first = start()
         first.line()
@@ -271,13 +240,6 @@ class TestClearing:
         with pytest.raises(BakeoffError) as refused, clearing_lock(tmp_path / "user1/cache"):
             pass
         assert refused.value.code == "busy"
-
-    def test_nothing_but_the_cache_is_held_where_nothing_measures(self, start: Start, cache: Path) -> None:
-        assert start().line() == "held False"
-        with device_lock("cpu", pytest.fail, cache, measures=False):
-            with pytest.raises(BakeoffError) as refused, clearing_lock(cache):
-                pass
-            assert refused.value.code == "busy"
 
     def test_two_do_not_build_into_one_entry(self, cache: Path) -> None:
         said: list[str] = []

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -99,26 +98,12 @@ def test_of_a_build_for_cpus_alone_that_is_said(own: Path) -> None:
     assert "built for CPUs" in str(host.missing_device("cuda"))
 
 
-def test_without_torch_nothing_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install, "find_spec", lambda _name: None)
-    assert (install.torch_version(), host.cuda_runtime()) == ("", "")
-    assert "torch" not in host.read_versions()
-
-
 def test_another_interpreter_s_is_read_too(own: Path, tmp_path: Path) -> None:
     """A program in the interpreter's place, which prints what that would: no torch among the distributions."""
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho \'[{{"numpy": "2.4.6"}}, ["{own}"]]\'\n')
     python.chmod(0o755)
     assert host.read_versions(str(python))["torch"] == "2.13.0a0+gitcf30153"
-
-
-def test_the_installed_torch_states_its_version() -> None:
-    torch = pytest.importorskip("torch")
-    assert find_spec("torch") is not None
-    assert install.torch_version() == torch.__version__
-    assert (host.cuda_runtime() or None) == torch.version.cuda
-    assert host._versions_of(sys.executable)["torch"]
 
 
 def test_it_exports(tmp_path: Path) -> None:

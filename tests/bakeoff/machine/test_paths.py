@@ -18,11 +18,6 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_folders_below_the_home_folder(installed: Path) -> None:
-    assert paths.cache_folder() == installed / ".cache" / "bakeoff"
-    assert paths.runs_folder() == installed / ".local" / "share" / "bakeoff" / "runs"
-
-
 def test_xdg_variables_are_followed(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(installed / "c"))
     monkeypatch.setenv("XDG_DATA_HOME", str(installed / "d"))
@@ -72,8 +67,3 @@ def test_the_commit_of_a_checkout(owner: str, checkout: Path, monkeypatch: pytes
     assert paths.commit() == (head, False)
     (checkout / "pyproject.toml").write_text("[project]")
     assert paths.commit() == (head, True)
-
-
-def test_no_commit_is_known_without_git(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(checkout))
-    assert paths.commit() == ("", False)

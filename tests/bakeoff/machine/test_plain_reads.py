@@ -10,7 +10,6 @@ import pytest
 from bakeoff.bring.bring import is_pipeline
 from bakeoff.machine import build_cache
 from bakeoff.pipeline.describe import _read as read_loop
-from bakeoff.record import kept
 from bakeoff.sweeps.context import changed_files, read_seal, seal_folder
 
 pytestmark = pytest.mark.timeout(20)
@@ -42,13 +41,6 @@ def test_a_file_that_is_none_is_missing(
 ) -> None:
     put(tmp_path / name)
     assert read(tmp_path / name) == missing
-
-
-@pytest.mark.parametrize("put", [os.mkfifo, to_pipe, folder])
-def test_a_selftest_s_stamp_that_is_no_file_is_none(put: Put, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(kept, "_stamp_file", lambda: tmp_path / "selftest.json")
-    put(tmp_path / "selftest.json")
-    assert kept.read_stamp() is None
 
 
 def test_a_reference_that_became_a_pipe_has_changed(tmp_path: Path) -> None:

@@ -85,35 +85,3 @@ def test_counters_that_nobody_may_read_are_unknown(tmp_path: Path, monkeypatch: 
         "energy of package-0 is unknown (root alone may read its counter)",
         "energy of package-0 dram is unknown (root alone may read its counter)",
     )
-
-
-def test_a_counter_that_disappears_keeps_what_was_read(tmp_path: Path) -> None:
-    zones = Zones(tmp_path)
-    probe = RaplProbe(tmp_path)
-    probe.sample(0)
-    zones.set("0", 31_000_000)
-    probe.sample(SECOND)
-    zones.file("0").unlink()
-    probe.sample(2 * SECOND)
-    report = probe.report()
-    assert report.energy[0].mj == pytest.approx(30_000)
-    assert "package-0 is unknown from some time on" in report.missing[0]
-
-
-def test_a_machine_without_counters_says_so(tmp_path: Path) -> None:
-    probe = RaplProbe(tmp_path)
-    probe.sample(0)
-    report = probe.report()
-    assert report.energy == ()
-    (missing,) = report.missing
-    assert "/sys/class/powercap" in missing
-
-
-def test_a_counter_that_is_no_number_is_unknown(tmp_path: Path) -> None:
-    zones = Zones(tmp_path)
-    zones.file("0").write_text("nonsense\n")
-    (tmp_path / "sys/class/powercap/intel-rapl:0:1/max_energy_range_uj").unlink()
-    probe = RaplProbe(tmp_path)
-    probe.sample(0)
-    assert probe.report().energy == ()
-    assert len(probe.report().missing) == 2

@@ -70,20 +70,6 @@ def test_samples_do_not_drift_however_late_each_is() -> None:
     assert report.cost.wall_ns == pytest.approx(1000 * SECOND, rel=1e-4)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.01, 0.7, 1.0, 7.3])
-def test_there_is_a_sample_at_the_start_and_one_at_the_end(seconds: float) -> None:
-    clock = Clock()
-    started_ns = clock.now_ns
-    probe = Counting(clock)
-    sampler = sampler_of(clock, probe)
-    sampler.sample_due()
-    report = run(sampler, clock, seconds)
-    assert (probe.times_ns[0], probe.times_ns[-1]) == (started_ns, started_ns + round(seconds * SECOND))
-    series = series_of(report, "cpu.load")
-    assert (series.points[0].t_ns, series.points[-1].t_ns) == (probe.times_ns[0], probe.times_ns[-1])
-    assert (series.unit, series.source) == ("", "machine")
-
-
 def test_times_that_were_missed_are_left_out() -> None:
     """One sample blocks for five intervals: the next one comes at its own time, and no burst follows."""
     clock = Clock(0)
@@ -135,16 +121,6 @@ def test_a_cheap_query_and_a_single_slow_one_keep_the_interval() -> None:
     assert (report.cost.ran_s, report.cost.note) == ({"cpu": 0.1}, "")
 
 
-def test_one_groups_cost_does_not_slow_the_other() -> None:
-    clock = Clock()
-    dear, cheap = Counting(clock, cost_s=0.019), Counting(clock)
-    groups = [Group("gpu", [dear], 0.5), Group("cpu", [cheap], 1.0)]
-    report = run(Sampler(groups, 2_000, clock=clock), clock, 100)
-    assert report.cost is not None
-    assert report.cost.ran_s == {"gpu": 4.0, "cpu": 1.0}
-    assert len(cheap.times_ns) == pytest.approx(101, abs=2)
-
-
 def test_waiting_for_a_cpu_is_no_cost_where_cpu_time_is_what_counts() -> None:
     """Each sample takes 20 ms by the wall, of which it runs 1 ms."""
     clock = Clock()
@@ -155,13 +131,6 @@ def test_waiting_for_a_cpu_is_no_cost_where_cpu_time_is_what_counts() -> None:
     assert (report.cost.ran_s, report.cost.note) == ({"cpu": 1.0}, "")
     assert report.cost.sample_ns["cpu"] == pytest.approx(1_000_000, rel=0.01)
     assert len(probe.times_ns) == 31
-
-
-def test_the_cost_is_the_monitors_own_cpu_time() -> None:
-    clock = Clock()
-    report = run(sampler_of(clock, Counting(clock)), clock, 3)
-    assert report.cost is not None
-    assert report.cost.cpu_ns == 5_000
 
 
 def test_the_latest_values_are_those_of_the_first_device() -> None:
@@ -184,13 +153,6 @@ def test_a_probe_that_fails_ends_alone() -> None:
     assert report.cost is not None
 
 
-def test_a_probe_that_cannot_report_costs_its_own_report_alone() -> None:
-    clock = Clock()
-    report = run(sampler_of(clock, Failing(99, in_report=True)), clock, 2)
-    assert series_of(report, "cpu.memory").count == 3
-    assert report.missing == ("Failing of group cpu ended: ArithmeticError: nor this",)
-
-
 def test_values_that_are_not_finite_are_left_out() -> None:
     clock = Clock()
     gpu = whole_gpu("11111111-0000-0000-0000-000000000000", GpmSmUtil=[1.0, 20.0, float("nan"), 30.0])
@@ -199,13 +161,6 @@ def test_values_that_are_not_finite_are_left_out() -> None:
     assert series_of(report, "gpu.sm_active").mean == 25
     (missing,) = report.missing
     assert "not finite" in missing
-
-
-def test_nothing_asked_is_nothing_sampled() -> None:
-    sampler = Sampler([], 2_000)
-    assert sampler.sample_due() is None
-    report = sampler.finish()
-    assert (report.series, report.missing) == ((), ())
 
 
 def watched_with(path: Path) -> Monitored:
@@ -234,10 +189,3 @@ def test_a_full_disk_costs_the_raw_file_and_not_the_samples(tmp_path: Path) -> N
     assert "File too large" in missing
     whole = [json.loads(line) for line in path.read_text().splitlines()]
     assert 5 < len(whole) < 30, "whole lines, up to the limit"
-
-
-def test_a_raw_file_that_cannot_be_opened_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    report = watched_with(tmp_path / "file" / "raw.jsonl")
-    assert series_of(report, "cpu.load").count == 100
-    assert len(report.missing) == 1

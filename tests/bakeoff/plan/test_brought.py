@@ -53,21 +53,6 @@ def test_a_name_of_two_files_stands_for_the_one_of_the_working_folder(
         assert all(f"{folder}/mine.py:model" in str(refused.value) for folder in folders)
 
 
-def test_a_name_of_files_here_and_below_stands_for_the_one_here(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = [describe(cache, folder / "mine.py", folder.name) for folder in (tmp_path, tmp_path / "below")]
-    monkeypatch.chdir(tmp_path)
-    assert brought_reference("mine") == str(made[0])
-
-
-def test_of_one_file_the_newest_description_is_meant_wherever_it_is_typed(cache: Path, tmp_path: Path) -> None:
-    describe(cache, tmp_path / "mine.py", "older")
-    newer = describe(cache, tmp_path / "mine.py", "newer")
-    (newer / ABOUT).touch()
-    assert brought_reference("mine", "py") == str(newer)
-
-
 def test_a_name_that_nothing_has_is_answered_with_the_nearest_and_all_that_are_known(
     cache: Path, tmp_path: Path
 ) -> None:

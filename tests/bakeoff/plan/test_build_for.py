@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from records import GPU_HOST, HOST
+from records import HOST
 from targets import REFERENCE
 
 from bakeoff import backends
@@ -56,33 +56,10 @@ class TestRows:
         found = planned(["sm120"], backends=(f"{REFERENCE}[level=2]", "tensorrt-rtx"))
         assert found == ["elsewhere[target=sm120,level=2]/fp16@cpu", "tensorrt-rtx[target=sm120]/fp16@cpu"]
 
-    def test_a_named_target_gives_way_to_the_requested_one(self) -> None:
-        assert planned(["sm120"], backends=("tensorrt-rtx[target=sm86]",)) == ["tensorrt-rtx[target=sm120]/fp16@cpu"]
-
-    def test_what_prepares_stands_before(self) -> None:
-        assert planned(["sm86"], backends=("modelopt+tensorrt-rtx",), dtypes=("fp16",)) == [
-            "modelopt+tensorrt-rtx[target=sm86]/fp16@cpu"
-        ]
-
-    def test_dtypes_are_those_that_were_asked_for(self) -> None:
-        asked = ("fp32", "bf16", "fp16")
-        assert planned(dtypes=asked) == [f"tensorrt-rtx[target=sm89]/{dtype}@cpu" for dtype in asked]
-
-    def test_it_is_the_same_on_a_host_with_a_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(host, "read_host", lambda: GPU_HOST)
-        (row,) = plan_of().rows
-        assert (row.variant.device, row.target, row.baseline) == ("cpu", "sm89", False)
-
     def test_nothing_is_timed_afterwards(self) -> None:
         request = plan_of().request
         assert (request.device, request.ceilings, request.final_s) == ("cpu", False, 0.0)
         assert plan_of(device="cpu").request == request
-
-    def test_such_rows_do_not_build_beside_each_other(self) -> None:
-        assert not [row for row in plan_of(TARGETS).rows if row.overlaps]
-
-    def test_without_it_no_row_is_for_another_gpu(self) -> None:
-        assert {row.target for row in plan_of((), backends=("eager", "onnxruntime")).rows} == {""}
 
 
 class TestRefused:
@@ -107,17 +84,6 @@ class TestRefused:
         assert [part for part in says if part not in text] == [], text
         assert "\n" not in text
         assert "of ," not in text, "the empty target means this GPU, and is no name"
-
-    def test_a_name_that_no_backend_has(self) -> None:
-        with pytest.raises(BakeoffError) as refused:
-            plan_of(backends=("tensorrt-rxt",))
-        assert refused.value.code == "unknown-name"
-
-    def test_options_that_do_not_go_with_a_target_are_the_row_s(self) -> None:
-        (row,) = plan_of(backends=("tensorrt-rtx[cuda_graph]",)).rows
-        obstacle = row.obstacle()
-        assert obstacle is not None
-        assert (obstacle.status, "cuda_graph" in obstacle.reason) == ("unsupported", True)
 
     def test_without_a_target_a_cpu_runs_no_engine(self) -> None:
         (row,) = make_plan(Request("toy", ("tiny",), ("world",), ("tensorrt-rtx[]",), ("fp16",), "cpu")).rows

@@ -5,7 +5,7 @@ from records import GPU_HOST
 
 from bakeoff.machine import host
 from bakeoff.models import resolve_component
-from bakeoff.plan.memory import Need, total
+from bakeoff.plan.memory import total
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row, short_of_memory
@@ -67,9 +67,6 @@ class TestEstimates:
         assert row("wm", "eager", "fp32").memory.host < 2 * weights
         assert row("wm", "eager", "fp32", "cpu").memory.host == 0, "the device is the host"
 
-    def test_needs_of_processes_add_up(self) -> None:
-        assert total([Need(1, 2), Need(3, 4)]) == Need(4, 6)
-
 
 class TestWhatIsTried:
     def test_a_host_without_room_for_the_plans_is_named(self, free: dict[str, int]) -> None:
@@ -97,13 +94,6 @@ class TestWhatIsTried:
     def test_half_precision_on_a_card_of_16_gib(self, free: dict[str, int], component: str, backend: str) -> None:
         free.update(cuda=USABLE[16], cpu=32 * GIB)
         assert not refused(component, backend, "bf16")
-
-    def test_fp32_where_it_fits(self, free: dict[str, int]) -> None:
-        free.update(cuda=USABLE[16])
-        tried = {name: not refused("matrix-wm", name, "fp32") for name in ("eager", "inductor[]", "tensorrt")}
-        assert tried == {"eager": True, "inductor[]": True, "tensorrt": False}
-        free.update(cuda=USABLE[24])
-        assert not refused("matrix-wm", "tensorrt", "fp32")
 
     def test_finals_of_large_outputs_run_side_by_side_on_24_gib(self, free: dict[str, int]) -> None:
         free.update(cuda=USABLE[24])

@@ -1,7 +1,6 @@
 """What a sweep will run: defaults of a host, what narrows and widens them, and what makes two records comparable."""
 
 import hashlib
-import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +11,6 @@ import pytest
 from records import GPU_HOST, HOST
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import Backend
 from bakeoff.machine import host, paths
 from bakeoff.machine.host import Host
 from bakeoff.machine.identity import Machine
@@ -149,12 +147,6 @@ class TestDefaults:
         dtypes = {parse_variant(name).dtype for name in planned(backends=("inductor", "cudagraph"))}
         assert dtypes == {half}
 
-    def test_all_backends_in_the_tables_order_baseline_first(self) -> None:
-        plan = make_plan(Request("toy"))
-        assert plan.rows[0].baseline
-        assert str(plan.rows[0].variant) == "toy:tiny.world/eager/fp32@cpu"
-        assert [entry.baseline for entry in plan.rows].count(True) == 1
-
     @pytest.mark.parametrize("component", component_names())
     @pytest.mark.parametrize("device", DEVICES)
     def test_every_component_has_defaults_on_every_device(self, component: str, device: str, pretend: Pretend) -> None:
@@ -193,28 +185,11 @@ class TestQuickSuite:
 
 @pytest.mark.usefixtures("cpu")
 class TestNarrowing:
-    def test_preset(self) -> None:
-        assert planned(presets=("small",), backends=("eager",)) == ["toy:small.world/eager/fp32@cpu"]
-        assert planned(presets=("small", "tiny"), backends=("eager",)) == [
-            "toy:small.world/eager/fp32@cpu",
-            "toy:tiny.world/eager/fp32@cpu",
-        ]
-
     def test_workload(self) -> None:
         assert planned(workloads=("sound", "world"), backends=("eager",)) == [
             "toy:tiny.sound/eager/fp32@cpu",
             "toy:tiny.world/eager/fp32@cpu",
         ]
-
-    def test_dtype(self) -> None:
-        assert planned(dtypes=("bf16", "fp32"), backends=("eager",)) == [
-            "toy:tiny.world/eager/bf16@cpu",
-            "toy:tiny.world/eager/fp32@cpu",
-        ]
-
-    def test_parametrised_workload_keeps_its_own_name(self) -> None:
-        names = planned(component="matrix-vae", presets=("tiny",), workloads=("steady5",), backends=("eager",))
-        assert names == ["matrix-vae:tiny.steady5/eager/fp32@cpu"]
 
     @pytest.mark.parametrize(
         ("written", "uses"),
@@ -274,20 +249,6 @@ class TestFullSuite:
         named = planned(component=component, suite="full", backends=("int8-static",))
         assert {parse_variant(name).backend for name in named} == {"int8-static+inductor[freezing]"}
 
-    def test_subjects_stay_together(self) -> None:
-        workloads = [parse_variant(name).workload for name in planned(suite="full")]
-        assert [name for index, name in enumerate(workloads) if index == 0 or workloads[index - 1] != name] == [
-            "world",
-            "picture",
-            "sound",
-            "stream",
-        ]
-
-    def test_cuda_has_every_dtype(self, pretend: Pretend) -> None:
-        pretend(GPU_HOST)
-        dtypes = [parse_variant(name).dtype for name in planned(suite="full", workloads=("world",))]
-        assert list(dict.fromkeys(dtypes)) == ["fp32", "tf32", "bf16", "fp16"]
-
 
 @pytest.mark.usefixtures("cpu")
 class TestPrecheck:
@@ -296,15 +257,6 @@ class TestPrecheck:
     def one(self, backend: str, **asked: Any) -> tuple[str, str] | None:
         (entry,) = make_plan(Request("toy", backends=(backend,), **{"dtypes": ("fp32",), **asked})).rows
         return (entry.precheck.status, entry.precheck.reason) if entry.precheck else None
-
-    def test_nothing(self) -> None:
-        assert self.one("eager") is None
-        assert self.one("inductor[freezing]") is None
-
-    def test_unsupported_option(self) -> None:
-        status, reason = self.one("inductor[mode=reduce-overhead]") or ("", "")
-        assert status == "unsupported"
-        assert "CUDA graphs" in reason
 
     def test_unsupported_dtype(self) -> None:
         assert self.one("canaries:BF16_ONLY") == ("unsupported", "bf16-only supports bf16, not fp32")
@@ -340,16 +292,6 @@ class TestPrecheck:
         assert estimate("inductor[]") - estimate("eager") == weights  # two copies of the weights
         assert estimate("eager", dtype="bf16") == pytest.approx(estimate("eager") + weights / 2, rel=1e-2)  # fp32 first
 
-    def test_large_weights_have_a_longer_build(self) -> None:
-        policy = Policy()
-        deadlines = {
-            preset: make_plan(Request("wm", (preset,), ("step",), ("eager",), ("fp32",), "cpu"))
-            .rows[0]
-            .build_deadline_s
-            for preset in ("tiny", "1b")
-        }
-        assert deadlines == {"tiny": policy.build_deadline_s, "1b": policy.large_build_deadline_s}
-
     def test_a_build_that_searches_kernels_has_a_longer_one(self) -> None:
         policy = Policy()
         rows = make_plan(Request("toy", backends=(*SEARCHING, *USUAL), dtypes=("fp32",), device="cpu")).rows
@@ -377,10 +319,6 @@ class TestIdentity:
     def ids(self, **asked: Any) -> list[str]:
         return [entry.config_id for entry in make_plan(Request("toy", backends=("eager",), **asked)).rows]
 
-    def test_same_request_same_identity(self) -> None:
-        assert make_plan(Request("toy")).key == make_plan(Request("toy")).key
-        assert self.ids() == self.ids()
-
     @pytest.mark.parametrize(
         "changed",
         [
@@ -396,10 +334,6 @@ class TestIdentity:
     )
     def test_whatever_changes_a_number_changes_it(self, changed: dict[str, Any]) -> None:
         assert set(self.ids(**changed)).isdisjoint(self.ids())
-
-    def test_checkpoint_changes_it(self, tmp_path: Path) -> None:
-        (tmp_path / "w.pt").write_bytes(b"x")
-        assert set(self.ids(checkpoint=str(tmp_path / "w.pt"))).isdisjoint(self.ids())
 
     def test_two_checkpoints_of_one_name_and_size_are_told_apart(self, tmp_path: Path) -> None:
         toy = resolve_component("toy")
@@ -447,15 +381,6 @@ class TestIdentity:
         with pytest.raises(BakeoffError) as refused:
             checkpoint_hash(str(path))
         assert refused.value.code == "bad-checkpoint"
-
-    def test_each_variant_has_its_own(self) -> None:
-        plan = make_plan(Request("toy", suite="full"))
-        assert len({entry.config_id for entry in plan.rows}) == len(plan.rows)
-        assert len({entry.cache_folder for entry in plan.rows}) == len(plan.rows)
-
-    def test_threads_are_all_cores_by_default(self) -> None:
-        assert {entry.subject.threads for entry in make_plan(Request("toy")).rows} == {4}
-        assert self.ids() == self.ids(threads=4)
 
     def test_key_is_of_the_plan_policy_host_versions_and_commit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         keys = [
@@ -529,11 +454,6 @@ class TestRefused:
         with pytest.raises(BakeoffError, match=says):
             make_plan(Request(**{"component": "toy", **asked}))
 
-    def test_fifo_as_weights_does_not_block(self, tmp_path: Path) -> None:
-        os.mkfifo(tmp_path / "w.pt")
-        with pytest.raises(BakeoffError, match="not a file"):
-            make_plan(Request("toy", checkpoint=str(tmp_path / "w.pt")))
-
 
 def dry_run(request: Request) -> str:
     return terminal.render(plan.document({"": estimate(make_plan(request), history_of(()))}))
@@ -582,32 +502,6 @@ class TestBuilds:
             wanted = resolve_backend("inductor").environment(entry.cache_folder)
             assert dict(entry.environment).items() >= wanted.items()
 
-    def test_labels_say_which_of_several(self) -> None:
-        plan = make_plan(Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), builds=2))
-        assert [row.label for row in plan.rows] == [
-            "toy:tiny.world/eager/fp32@cpu",
-            "toy:tiny.world/inductor/fp32@cpu, build 1 of 2",
-            "toy:tiny.world/inductor/fp32@cpu, build 2 of 2",
-        ]
-
-    def test_a_dry_run_says_once_below_the_table_why_rows_do_not_run(self) -> None:
-        request = Request("toy", backends=("eager", "cudagraph"), dtypes=("fp32", "bf16"), device="cpu")
-        summary, table, reasons, _ = dry_run(request).split("\n\n")
-        assert "4 rows (2 can run here), about" in summary
-        assert "cudagraph" not in table
-        assert reasons.splitlines() == [
-            "cannot run here",
-            "toy:tiny.world/cudagraph/fp32@cpu and 1 more: unsupported: cudagraph runs on cuda, not on cpu",
-        ]
-        plans = {
-            name: estimate(make_plan(replace(request, workloads=(name,))), history_of(()))
-            for name in ("world", "stream")
-        }
-        both = terminal.render(plan.document(plans))
-        assert both.count("runs on cuda") == 1
-        assert [both.count(f"\n{name}\n===") for name in plans] == [0, 1]
-        assert "and 3 more: unsupported" in both
-
     def test_dry_run_counts_them(self) -> None:
         request = Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), final_s=0.0)
         once = estimate(make_plan(request), history_of(()))
@@ -632,19 +526,3 @@ def test_own_code_is_found_by_workers(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     assert places("canaries:STORED") == ("/somewhere", str(tmp_path))
     assert places("eager") == ("/somewhere", None)
-
-
-def test_caches_of_a_backend_are_below_its_entry() -> None:
-    (entry,) = make_plan(Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu")).rows
-    own = resolve_backend("inductor").environment(entry.cache_folder)
-    assert own
-    assert dict(entry.environment).items() >= own.items()
-    assert entry.caches
-    assert entry.cache_folder.is_relative_to(paths.cache_folder())
-
-
-def test_backends_state_default_options_once() -> None:
-    for backend in (resolve_backend(name) for name in TWO):
-        assert isinstance(backend, Backend)
-        shown = [(str(one.options), one.devices) for one in backend.defaults]
-        assert len(shown) == len(set(shown))

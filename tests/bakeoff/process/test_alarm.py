@@ -4,7 +4,6 @@ import os
 import signal
 import time
 import weakref
-from collections.abc import Callable
 
 import pytest
 
@@ -81,21 +80,6 @@ def test_both_kinds_of_signals_wait_and_the_command_ends(order: tuple[int, int])
         assert reached
     finally:
         signal.signal(signal.SIGALRM, before)
-
-
-def test_what_else_a_callback_raises_is_told_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[object] = []
-    monkeypatch.setattr("sys.unraisablehook", lambda unraisable: told.append(unraisable.exc_type))
-
-    def broken(_: object) -> Callable[[], None]:
-        raise ValueError("broken")
-
-    with ending_signals():
-        held = HeldLocks()
-        kept = weakref.ref(held, broken)
-        del held
-    assert kept() is None
-    assert told == [ValueError]
 
 
 def test_a_signal_that_waits_is_not_lost_with_an_error() -> None:

@@ -62,37 +62,6 @@ def test_where_processes_are_hidden_the_whole_gpu_counts_and_is_said(
     assert (peaks.bytes_of, peaks.meter) == ({"memory": 2500 * MIB}, OF_DEVICE)
 
 
-def test_a_gpu_that_tells_nothing_is_not_metered(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert metered(monkeypatch, FakeGpu(f"GPU-{UUID}")).peaks() is None
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([], driver=None))
-    with metering(f"GPU-{UUID}") as meter:
-        assert meter.pause_s("memory") == inf
-
-
-def test_a_mig_instance_is_metered_and_not_its_gpu(monkeypatch: pytest.MonkeyPatch, child: int) -> None:
-    instance = FakeGpu(f"MIG-{UUID}", {"MemoryInfo": used(10)[0], "ComputeRunningProcesses": listed(child, 700)})
-    split = whole_gpu("22222222-0000-0000-0000-000000000000", ComputeRunningProcesses=listed(child, 9000))
-    split.instances = (instance,)
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([split]))
-    with metering(f"MIG-{UUID}") as meter:
-        meter.poll("memory", os.getpid())
-    peaks = meter.peaks()
-    assert peaks is not None
-    assert (peaks.bytes_of, peaks.meter) == ({"memory": 700 * MIB}, OF_PROCESS)
-
-
-def test_the_second_gpu_is_metered_and_not_the_first(monkeypatch: pytest.MonkeyPatch, child: int) -> None:
-    other = whole_gpu("22222222-0000-0000-0000-000000000000", ComputeRunningProcesses=listed(child, 9000))
-    monkeypatch.setitem(
-        sys.modules, "pynvml", FakeNvml([other, whole_gpu(UUID, ComputeRunningProcesses=listed(child, 700))])
-    )
-    with metering(f"GPU-{UUID}") as meter:
-        meter.poll("build", os.getpid())
-    peaks = meter.peaks()
-    assert peaks is not None
-    assert peaks.bytes_of == {"build": 700 * MIB}
-
-
 def test_a_gpu_that_is_lost_keeps_the_peak_so_far(monkeypatch: pytest.MonkeyPatch, child: int) -> None:
     lost = NVMLError_GpuIsLost()
     gpu = whole_gpu(UUID, ComputeRunningProcesses=[*listed(child, 800), lost], MemoryInfo=[*used(100, 900), lost])

@@ -8,7 +8,7 @@ from typing import get_args
 
 import msgspec
 
-from bakeoff.process.phases import PHASES, Block, DeadlineClass, phase_text
+from bakeoff.process.phases import PHASES, Block, DeadlineClass
 from bakeoff.process.supervisor import Event
 from bakeoff.worker.reporter import Reporter
 
@@ -46,11 +46,6 @@ def test_references_get_a_deadline_that_a_short_one_for_builds_does_not_shorten(
     assert found == {"weights", "reference", "loop reference"}
 
 
-def test_an_unknown_phase_is_shown_by_its_name() -> None:
-    assert phase_text("latency") == PHASES["latency"].text
-    assert phase_text("echo") == "echo"
-
-
 def test_events_arrive_as_they_were_sent() -> None:
     read, write = os.pipe()
     report = Reporter(write)
@@ -68,10 +63,3 @@ def test_events_arrive_as_they_were_sent() -> None:
         Event("ready", call_ns=1_500_000),
         Event("block", block=Block((1, 2, 3), 0.25)),
     ]
-
-
-def test_a_parent_that_is_gone_is_ignored() -> None:
-    read, write = os.pipe()
-    os.close(read)
-    os.close(write)
-    Reporter(write)("latency")

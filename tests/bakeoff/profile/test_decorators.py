@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import threading
 from collections.abc import AsyncGenerator, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -86,16 +85,6 @@ def test_each_is_a_context_manager_too(profiler: Profiler, clock: Clock) -> None
         assert not current().is_open
 
 
-def test_a_step_may_tell_index_and_timestep_together(profiler: Profiler) -> None:
-    @step(lambda bound: (bound["at"]["i"], bound["at"]["t"]))
-    def one(at: dict[str, float]) -> None:
-        del at
-
-    with opened(profiler) as made:
-        one({"i": 3, "t": 0.5})
-    assert [(each.index, each.timestep) for each in record_of(made).steps] == [(3, 0.5)]
-
-
 def test_a_coroutine_counts_until_it_returns(profiler: Profiler, clock: Clock) -> None:
     @phase("encode")
     async def encode(ns: int) -> int:
@@ -139,28 +128,6 @@ def test_of_a_generator_only_the_time_inside_counts(profiler: Profiler, clock: C
     assert own_times(record) == {(): 1_000, ("produce",): 50, ("consume",): 1, ("consume", "produce"): 20}
     assert range_at(record, "produce").calls == 1
     assert range_at(record, "consume", "produce").calls == 0
-
-
-def test_what_is_thrown_into_a_generator_reaches_it(profiler: Profiler, clock: Clock) -> None:
-    closed = []
-
-    @phase("produce")
-    def produce() -> Generator[str, None, None]:
-        try:
-            yield "first"
-        except KeyError as error:
-            yield f"caught {error}"
-        finally:
-            closed.append(True)
-            clock.ns += 7
-
-    with opened(profiler) as made:
-        items = produce()
-        next(items)
-        assert items.throw(KeyError("x")) == "caught 'x'"
-        items.close()
-    assert closed == [True]
-    assert own_times(record_of(made)) == {(): 0, ("produce",): 7}
 
 
 def test_each_item_of_a_generator_is_a_unit(profiler: Profiler, clock: Clock) -> None:
@@ -213,19 +180,6 @@ def test_asynchronous_generators_count_as_generators_do(profiler: Profiler, cloc
     assert [each.name for each in record.events] == ["streamed"]
 
 
-@pytest.mark.usefixtures("profiler")
-def test_each_call_is_a_session(tmp_path: Path, clock: Clock) -> None:
-    @session("t2v", tags={"mode": "t2v"})
-    def generate(count: int) -> int:
-        with current().unit(frames=count):
-            clock.ns += 5
-        return count
-
-    assert (generate(3), generate(4)) == (3, 4)
-    assert len(list(tmp_path.glob("t2v-*.session.json"))) == 2
-    assert current().record is None
-
-
 @pytest.mark.parametrize("kind", ["coroutine", "generator", "asynchronous generator"])
 def test_functions_of_every_kind_are_sessions(kind: str, profiler: Profiler, tmp_path: Path) -> None:
     names: list[str] = []
@@ -255,18 +209,6 @@ def test_functions_of_every_kind_are_sessions(kind: str, profiler: Profiler, tmp
     assert profiler.only_session() is None
 
 
-@pytest.mark.usefixtures("profiler")
-def test_a_session_that_fails_is_recorded_and_raises(tmp_path: Path) -> None:
-    @session("t2v")
-    def generate() -> None:
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        generate()
-    (path,) = tmp_path.glob("*.session.json")
-    assert '"status":"failed: ValueError: no"' in path.read_text()
-
-
 def test_outside_sessions_ranges_go_to_the_next_one(profiler: Profiler, clock: Clock) -> None:
     @stage("load")
     @event("loaded", {"path": "a"})
@@ -282,23 +224,6 @@ def test_outside_sessions_ranges_go_to_the_next_one(profiler: Profiler, clock: C
     assert [(each.path, each.calls, each.total_ns) for each in record.before] == [(("load",), 1, 6)]
     assert [(each.name, each.t_ns) for each in record.events] == [("loaded", -1)]
     assert [(each.name, each.count) for each in record.parameters] == [("vae", 5)]
-
-
-def test_a_thread_without_a_context_finds_the_only_session(profiler: Profiler, clock: Clock) -> None:
-    @phase("work")
-    def work() -> None:
-        clock.ns += 4
-
-    def run() -> None:
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-
-    with opened(profiler) as made:
-        run()
-    run()
-    assert own_times(record_of(made)) == {(): 0, ("work",): 4}
-    assert [each.path for each in profiler.before.totals()] == [("work",)]
 
 
 def test_events_tell_of_errors(profiler: Profiler, clock: Clock) -> None:
@@ -366,42 +291,6 @@ def test_data_of_an_event_may_be_of_the_result(profiler: Profiler) -> None:
     ]
 
 
-def test_steps_are_counted_where_no_index_is_given(profiler: Profiler, clock: Clock) -> None:
-    @step(timestep="t")
-    def once(t: int) -> None:
-        clock.ns += t
-
-    @step()
-    def parts() -> Iterator[int]:
-        for part in (1, 2):
-            clock.ns += part
-            yield part
-
-    with opened(profiler) as made:
-        for _ in range(2):
-            with made.phase("denoise"):
-                once(300)
-                once(100)
-        with made.phase("other"):
-            assert list(parts()) == [1, 2]
-    assert [(each.index, each.timestep, each.ns) for each in record_of(made).steps] == [
-        (0, 300.0, 603), (1, 100.0, 200),
-    ]  # fmt: skip
-
-
-def test_a_step_whose_index_cannot_be_had_is_of_none(profiler: Profiler) -> None:
-    @step(lambda bound: bound["missing"])
-    def once() -> None:
-        return None
-
-    with opened(profiler) as made:
-        once()
-    record = record_of(made)
-    assert record.steps == ()
-    assert [each.name for each in record.events] == ["@step"]
-    assert range_at(record, "step").calls == 1
-
-
 class TestUnheard:
     """Decorated functions that are called while no profiler is installed."""
 
@@ -427,40 +316,6 @@ class TestUnheard:
         assert line.endswith("call Profiler.install() first")
         make_profiler(tmp_path)
         load()
-        assert self.said(capsys) == []
-
-    def test_functions_of_every_kind_say_it(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        async def later() -> int:
-            return 1
-
-        def items() -> Iterator[int]:
-            yield 1
-
-        calls = [
-            lambda: asyncio.run(phase("p")(later)()),
-            lambda: list(phase("p")(items)()),
-            lambda: asyncio.run(session("s")(later)()),
-            lambda: list(event("e")(items)()),
-        ]
-        for call in calls:
-            profiling._told.clear()
-            make_profiler(tmp_path)
-            call()
-            assert len(self.said(capsys)) == 1
-
-    def test_nothing_is_said_where_calls_are_recorded_or_nobody_asked(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        work = phase("work")(lambda: 5)
-        Profiler()  # off
-        work()
-        profiler = make_profiler(tmp_path)
-        with opened(profiler):
-            work()
-        profiler.install()
-        work()
-        profiler.uninstall()
-        work()
         assert self.said(capsys) == []
 
 

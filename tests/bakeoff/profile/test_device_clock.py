@@ -121,16 +121,6 @@ def test_the_device_has_the_uuid_that_nvml_gives(device: Device) -> None:
     assert device.made == 0
 
 
-def test_events_are_used_again(tmp_path: Path, device: Device) -> None:
-    with opened(tmp_path, Clock()) as session:
-        made = device.made
-        for _ in range(100):
-            with session.unit(), session.phase("a"):
-                device.ms += 1
-            device.done_ms = device.ms
-    assert device.made - made <= 8
-
-
 def test_while_a_graph_is_captured_no_event_is_recorded(tmp_path: Path, device: Device) -> None:
     with opened(tmp_path, Clock()) as session:
         with session.phase("captured"):
@@ -172,16 +162,6 @@ def test_a_device_that_falls_behind_does_not_fill_memory(
     record = record_of(session)
     assert range_at(record, "a").device_ns == 10 * MS
     assert record.findings[0].text.startswith("15 ranges have no time")
-
-
-def test_without_torch_host_times_are_recorded_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    clock = Clock()
-    with opened(tmp_path, clock) as session, session.phase("a"):
-        clock.ns += 4
-    record = record_of(session)
-    assert (range_at(record, "a").total_ns, range_at(record, "a").device_ns) == (4, None)
-    assert codes(record) == ["no-device-times"]
 
 
 @pytest.mark.gpu

@@ -1,9 +1,7 @@
 """Whatever a pipeline gives: it is refused with one sentence or kept, files are whole, JSON is valid, nothing runs."""
 
-import errno
 import json
 import math
-import os
 import re
 import signal
 import subprocess
@@ -18,38 +16,12 @@ import numpy as np
 import pytest
 from disk import files as files_of
 from disk import largest_file
-from typer.testing import CliRunner
 
-from bakeoff.cli import app
-from bakeoff.models.errors import BakeoffError
 from bakeoff.profile import Profiler, Session, Settings
 from bakeoff.profile.files import reports_of
 from bakeoff.profile.reporting import write_reports
 from bakeoff.record.session import SessionRecord
 
-LETTERS = {
-    "empty": "",
-    "blank": "  ",
-    "dot": ".",
-    "parent": "..",
-    "climbing": "../../../../tmp/climbed",
-    "absolute": "/tmp/absolute",
-    "slashes": "a/b\\c",
-    "nothing": "a\0b",
-    "lines": "one\ntwo\r\nthree",
-    "escape": "\x1b[2J\x1b]0;owned\x07",
-    "half a pair": "half \ud83d of a pair",
-    "bytes": "not \udcff UTF-8",
-    "right to left": "abc\u202egnp.exe",
-    "emoji": "vidéo 🎬",
-    "long": "x" * 100_000,
-    "script": "<script>alert(1)</script>",
-    "image": '"><img src=x onerror=alert(1)>',
-    "template": "{{ 7919 * 7927 }}{% raw %}",
-    "json": '"}],"x":NaN,"',
-    "option": "-rf",
-    "reserved": "session",
-}
 """Text that is a name or a value; lone surrogates are what Python makes of file names that are no UTF-8."""
 
 
@@ -130,23 +102,6 @@ def valid_json(data: bytes) -> Any:
     return json.loads(data, parse_constant=refuse)
 
 
-def is_one_sentence(error: BakeoffError) -> bool:
-    text = str(error)
-    return bool(text) and len(text) < 720 and text.isprintable() and bool(error.code)
-
-
-def refusal(action: Callable[[], object]) -> str:
-    """The code of the error by which an action is refused, which must be one sentence; "" where it is not refused."""
-    try:
-        action()
-    except BakeoffError as error:
-        refused = error
-    else:
-        return ""
-    assert is_one_sentence(refused), str(refused)[:200]
-    return refused.code
-
-
 def check_files(folder: Path, record: SessionRecord) -> dict[str, str]:
     """All files are where they belong, whole and inert; the text of each by its suffix."""
     for path in folder.rglob("*.session.json"):
@@ -173,35 +128,7 @@ def check_files(folder: Path, record: SessionRecord) -> dict[str, str]:
     return texts
 
 
-class TestText:
-    """The same text as the name of a session, of ranges, of everything else, and as values."""
-
-    @pytest.mark.parametrize("text", LETTERS.values(), ids=LETTERS)
-    def test_as_the_name_of_everything_within(self, text: str, settings: Settings, tmp_path: Path) -> None:
-        """Nothing raises into the pipeline, whatever a range is called."""
-        with Profiler(settings).session("names") as session:
-            with session.unit(frames=1), session.phase(text), session.step(index=0, timestep=1.0), session.stage(text):
-                pass
-            with session.stage(text), session.collective(text):
-                pass
-            session.event(text, **{"key": text, text: 1})
-            session.sample(text, 1.0, unit=text)
-            session.parameters(text, 10, kind=text)
-        assert session.record.status == "ok"
-        check_files(tmp_path / "out", session.record)
-
-
 class TestValues:
-    @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-    def test_as_a_tag(self, value: Any, settings: Settings, tmp_path: Path) -> None:
-        if value is not None:
-            assert refusal(lambda: Profiler(settings).session("tags", tags={"key": value})) == "bad-option"
-            return
-        with Profiler(settings).session("tags", tags={"key": value}) as session:
-            pass
-        assert session.record.tags == {"key": value}
-        check_files(tmp_path / "out", session.record)
-
     @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
     def test_within_a_session_nothing_raises(self, value: Any, settings: Settings, tmp_path: Path) -> None:
         """A value that cannot be kept is said in the record; it neither stops the pipeline nor spoils the JSON."""
@@ -302,74 +229,6 @@ def test_a_disk_that_takes_nothing(settings: Settings, tmp_path: Path, capsys: p
     assert "File too large" in line
 
 
-@pytest.mark.parametrize("size", [0, 3500], ids=["record", "page"])
-def test_a_disk_that_takes_no_log_either(size: int, settings: Settings, tmp_path: Path) -> None:
-    """stderr is a file on the same disk: what cannot be said does not stop the pipeline."""
-    (tmp_path / "log").write_text("x" * size)
-    with (tmp_path / "log").open("a", buffering=1) as log, pytest.MonkeyPatch.context() as patch, largest_file(size):
-        patch.setattr(sys, "stderr", log)
-        session = record_a_session(replace(settings, generate_final_report=True))
-        assert not [path for path in session.files if path.suffix == ".html"]
-    assert session.record.units[0].frames == 12
-    assert not [name for name in files_of(tmp_path / "out") if name.endswith((".tmp", ".html"))]
-
-
-def test_a_process_without_stderr(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of some services."""
-    (tmp_path / "out").write_text("mine")
-    monkeypatch.setattr(sys, "stderr", None)
-    assert record_a_session(settings).record.units[0].frames == 12
-
-
-def test_a_disk_that_takes_the_record_alone(
-    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The page does not fit: the record is kept and named, and what does not fit is said."""
-    settings = replace(settings, report_format="html", generate_final_report=True)
-    (record,) = record_a_session(replace(settings, generate_final_report=False)).files
-    size = record.stat().st_size
-    for path in (tmp_path / "out").iterdir():
-        path.unlink()
-    with largest_file(size + 1000):
-        session = record_a_session(settings)
-        assert len(session.files) == 1
-    kept = files_of(tmp_path / "out")
-    assert [name for name in kept if name.endswith(".html")] == []
-    assert [name for name in kept if name.endswith(".session.json")]
-    assert {path.name for path in session.files} == set(kept)
-    assert "cannot be written" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("failing", range(1, 7))
-@pytest.mark.parametrize(
-    "error", [OSError(errno.EIO, os.strerror(errno.EIO)), KeyboardInterrupt()], ids=["disk", "Ctrl-C"]
-)
-def test_an_interrupted_write_leaves_no_part_of_a_file(
-    failing: int, error: BaseException, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files are written one after the other; whichever is interrupted, those before it stay, and Ctrl-C goes on."""
-    real, calls = os.fsync, iter(range(1, 1000))
-
-    def fsync(descriptor: int) -> None:
-        if next(calls) == failing:
-            raise error
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    interrupted = False
-    try:
-        record_a_session(settings)
-    except KeyboardInterrupt:
-        interrupted = True
-    stopped = next(calls) > failing
-    assert interrupted == (stopped and isinstance(error, KeyboardInterrupt))
-    kept = files_of(tmp_path / "out")
-    assert not [name for name in kept if name.endswith(".tmp")]
-    for name in kept:
-        data = (tmp_path / "out" / name).read_bytes()
-        assert valid_json(data) if name.endswith(".json") else data.rstrip().endswith(b"</html>")
-
-
 @pytest.mark.parametrize("part", ["_stop_live", "_stop_monitor", "_write"])
 def test_impatience_loses_no_record(
     part: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -424,16 +283,3 @@ def test_a_pipeline_that_is_stopped(number: signal.Signals, status: str, tmp_pat
     if status:
         assert stored[0]["units"][0]["count"] >= 9
         assert said.splitlines()[-1].startswith("KeyboardInterrupt")
-
-
-def test_a_terminal_does_not_obey_what_a_pipeline_wrote(settings: Settings) -> None:
-    with Profiler(settings).session(LETTERS["escape"], tags={"tag": LETTERS["escape"]}) as session:
-        with session.unit(frames=1), session.phase(LETTERS["escape"]):
-            pass
-        session.event(LETTERS["escape"], text=LETTERS["escape"])
-    (path,) = (each for each in session.files if each.name.endswith(".session.json"))
-    for options in ((), ("--json",)):
-        done = CliRunner().invoke(app, ["session", "show", str(path), *options])
-        assert done.exit_code == 0, done.output
-        assert "\x1b" not in done.output
-        assert "\x07" not in done.output

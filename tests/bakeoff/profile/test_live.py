@@ -1,7 +1,6 @@
 """The live display: what its line says, and that nothing of it reaches the pipeline."""
 
 import io
-import subprocess
 import sys
 import threading
 import time
@@ -59,26 +58,6 @@ def test_it_says_units_rates_shares_values_and_findings(tmp_path: Path, monkeypa
     ]
 
 
-def test_shares_add_up_where_phases_are_many(tmp_path: Path) -> None:
-    clock = Clock()
-    with opened(make_profiler(tmp_path, clock)) as session:
-        for place in range(9):
-            with session.phase(f"p{place}"):
-                clock.ms(100)
-        clock.ms(100)
-        line = line_of(session)
-    assert line.endswith(
-        "; p0 10.0%, p1 10.0%, p2 10.0%, p3 10.0%, p4 10.0%, p5 10.0%, other phases 30.0%, unattributed 10.0%"
-    )
-
-
-def test_names_cannot_move_the_cursor(tmp_path: Path) -> None:
-    clock = Clock()
-    with opened(make_profiler(tmp_path, clock), "a\x1b[2J\nb") as session, session.phase("\x1b]0;x\x07"):
-        clock.ms(10)
-        assert line_of(session).isprintable()
-
-
 def test_there_is_a_line_each_interval_and_one_at_the_end(
     tmp_path: Path, stderr: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,11 +83,6 @@ def test_only_the_first_rank_shows_itself(
     with opened(make_profiler(tmp_path, None, real_time_display=True, display_interval=3600.0)):
         pass
     assert stderr.getvalue().count("bakeoff: test") == lines
-
-
-def test_without_stderr_nothing_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened(make_profiler(tmp_path)) as session:
-        shown_on(None, session, monkeypatch).stop()
 
 
 def test_an_error_ends_the_display_and_is_told_at_the_end(
@@ -148,27 +122,3 @@ def test_a_stuck_terminal_does_not_keep_the_pipeline(tmp_path: Path, monkeypatch
         shown.stop()
         assert time.monotonic() - began < 30
         release.set()
-
-
-PIPELINE = """
-import sys, time
-from bakeoff.profile import Profiler, Settings
-quiet = {each: False for each in Settings.__dataclass_fields__ if each.startswith("monitor_")}
-quiet["generate_final_report"] = False
-settings = Settings(enabled=True, real_time_display=True, display_interval=3600.0, output_dir=sys.argv[1], **quiet)
-with Profiler(settings).session("t2v") as session:
-    for place in range(3):
-        with session.unit(frames=4), session.phase("denoise"):
-            time.sleep(0.02)
-    raise ValueError("gone")
-"""
-
-
-def test_a_real_session_that_fails_shows_its_end(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PIPELINE, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("bakeoff: t2v 0 s: 3 units, 12 frames; lately ")
-    assert "ValueError: gone" in done.stderr
-    assert [path.suffixes for path in tmp_path.rglob("*.session.json")] == [[".session", ".json"]]

@@ -77,21 +77,6 @@ def test_what_happens_once_in_many_units_counts_in_whole_blocks() -> None:
     assert too_dear(rare) == [RECORDING]
 
 
-def test_each_way_is_held_against_the_first() -> None:
-    first, second = measured([20.0, 20.0, 26.0], [20.1, 20.1, 26.0], [21.0, 21.0, 26.0])
-    assert (first.typical.share, second.typical.share) == (pytest.approx(0.005), pytest.approx(0.05))
-    assert (first.unit_ms, second.unit_ms) == (pytest.approx(20.1), pytest.approx(21.0))
-    assert too_dear(first, second) == [MONITORED]
-    assert str(second.typical) == "5.00 % [5.00, 5.00]", "the same in all rounds"
-
-
-def test_settings_without_monitors_have_no_such_way() -> None:
-    quiet = {name: False for name in Settings.__dataclass_fields__ if name.startswith("monitor_")}
-    found = measure_overhead(Settings(**quiet), unit_ms=1.0, rounds=3, units=2, seed=1)  # type: ignore[arg-type]
-    assert [cost.way for cost in found.ways] == [RECORDING]
-    assert found.monitor is None
-
-
 @pytest.mark.alone
 @pytest.mark.timeout(240)
 def test_recording_with_monitors_is_not_shown_to_cost_a_percent() -> None:

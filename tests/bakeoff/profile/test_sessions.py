@@ -17,7 +17,7 @@ from recording import Clock, codes, make_profiler, opened, own_times, quiet, rec
 from bakeoff.machine import gpus
 from bakeoff.models.errors import BakeoffError
 from bakeoff.monitor import client
-from bakeoff.profile import NO_SESSION, Profiler, Settings, configure, current
+from bakeoff.profile import NO_SESSION, Profiler, Settings, current
 from bakeoff.profile.recording import MOST_EVENTS, MOST_SAMPLED
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.session import SessionRecord
@@ -117,13 +117,6 @@ def test_ranges_before_a_session_are_told_by_the_next_one_alone(tmp_path: Path, 
     assert own_times(record_of(first)) == {(): 1}
 
 
-def test_a_stage_of_the_profiler_within_its_session_belongs_to_that(tmp_path: Path, clock: Clock) -> None:
-    profiler = make_profiler(tmp_path, clock)
-    with opened(profiler) as session, profiler.stage("load"):
-        clock.ns += 3
-    assert own_times(record_of(session)) == {(): 0, ("load",): 3}
-
-
 def test_a_session_within_a_session_of_the_same_profiler_is_a_stage_of_it(tmp_path: Path, clock: Clock) -> None:
     profiler = make_profiler(tmp_path, clock)
     with opened(profiler, "outer") as outer:
@@ -151,18 +144,6 @@ def test_a_session_is_used_once(tmp_path: Path, clock: Clock) -> None:
         pass
     with pytest.raises(BakeoffError, match="was used already"), session:
         pass
-
-
-def test_sessions_of_two_profilers_may_lie_within_each_other(tmp_path: Path, clock: Clock) -> None:
-    outer, inner = (opened(make_profiler(tmp_path, clock), name) for name in ("outer", "inner"))
-    with outer, outer.phase("a"):
-        with inner, inner.phase("b"), outer.phase("c"):
-            clock.ns += 5
-            assert current() is inner
-        assert current() is outer
-    assert own_times(record_of(outer)) == {(): 0, ("a",): 0, ("a", "c"): 5}
-    assert own_times(record_of(inner)) == {(): 0, ("b",): 5}
-    assert current() is NO_SESSION
 
 
 def test_tasks_have_sessions_of_their_own(tmp_path: Path, clock: Clock) -> None:
@@ -200,26 +181,10 @@ def test_a_profiler_that_is_off_records_and_writes_nothing(tmp_path: Path) -> No
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("name", ["", None, 5])
-def test_a_session_needs_a_name(name: Any, tmp_path: Path) -> None:
-    with pytest.raises(BakeoffError, match="name of a session"):
-        make_profiler(tmp_path).session(name)
-
-
 @pytest.mark.parametrize(("device", "parallelism"), [("gpu", "model"), ("cuda:x", "model"), ("", "pipeline")])
 def test_a_profiler_refuses_what_it_does_not_know(device: str, parallelism: Any) -> None:
     with pytest.raises(BakeoffError):
         Profiler(Settings(), device, parallelism)
-
-
-def test_configure_installs_a_profiler_by_its_settings_or_their_file(tmp_path: Path) -> None:
-    file = tmp_path / "profile.toml"
-    file.write_text("[profiling]\nenabled = true\n")
-    profiler = configure(file)
-    try:
-        assert profiler.settings == Settings(enabled=True)
-    finally:
-        profiler.uninstall()
 
 
 def test_events_hold_plain_values_and_say_what_is_none(tmp_path: Path, clock: Clock) -> None:
@@ -334,14 +299,6 @@ def test_a_monitor_watches_what_the_settings_ask_for(tmp_path: Path, monkeypatch
     assert monitor.stopped_from == [pytest.approx(session.root.started_ns, abs=1e7)]
 
 
-def test_without_quantities_no_monitor_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monitor = Monitor()
-    watched(monkeypatch, monitor)
-    with opened(make_profiler(tmp_path)) as session:
-        pass
-    assert (monitor.requests, record_of(session).monitored) == ([], None)
-
-
 def test_a_monitor_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched(monkeypatch, Monitor(fails=True))
     with opened(make_profiler(tmp_path, None, monitor_cpu_usage=True)) as session:
@@ -379,14 +336,6 @@ def test_a_display_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
     with opened(make_profiler(tmp_path, None, real_time_display=True)) as session:
         pass
     assert codes(record_of(session)) == ["live-failed"]
-
-
-def test_a_folder_that_can_be_written_has_nothing_in_it_before_the_end(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with opened(make_profiler(tmp_path / "a" / "b")):
-        assert list((tmp_path / "a" / "b").iterdir()) == []
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("with_session", [False, True])

@@ -18,14 +18,6 @@ def close(tree: StageTree, ns: int) -> dict[tuple[str, ...], int]:
     return {each.path: each.own_ns for each in tree.totals(0)}
 
 
-def test_own_times_are_those_without_inner_ranges() -> None:
-    tree = StageTree()
-    denoise = tree.child(tree.root, "phase", "denoise")
-    spend(denoise, 65)
-    spend(tree.child(denoise, "step", "step"), 50)
-    assert close(tree, 73) == {(): 8, ("denoise",): 15, ("denoise", "step"): 50}
-
-
 def test_a_range_that_is_open_counts_until_now() -> None:
     tree = StageTree()
     load = tree.child(tree.root, "stage", "load")
@@ -33,12 +25,6 @@ def test_a_range_that_is_open_counts_until_now() -> None:
     load.open, load.ns = 1, load.ns - 100
     assert load.total_ns(130) == 40
     assert tree.totals(130)[1].calls == 2
-
-
-def test_kinds_of_one_name_are_apart() -> None:
-    tree = StageTree()
-    assert tree.child(tree.root, "phase", "a") is not tree.child(tree.root, "collective", "a")
-    assert tree.child(tree.root, "phase", "a") is tree.child(tree.root, "phase", "a")
 
 
 def test_names_without_end_do_not_fill_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,16 +37,6 @@ def test_names_without_end_do_not_fill_memory(monkeypatch: pytest.MonkeyPatch) -
     assert tree.is_full
     assert own[(OTHERS,)] == 91
     assert sum(own.values()) == 100
-
-
-def test_within_ranges_that_are_not_told_apart_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "MOST_STAGES", 2)
-    tree = StageTree()
-    stage = tree.child(tree.root, "stage", "a")
-    for _ in range(50):
-        stage = tree.child(stage, "stage", "a")
-    assert stage is tree.nowhere
-    assert len(tree.totals(0)) == 3
 
 
 @pytest.mark.parametrize(

@@ -40,24 +40,6 @@ def test_ranges_are_in_torchs_profiler_while_it_records(tmp_path: Path) -> None:
     assert not {"before", "after"} & set(seen)
 
 
-def test_no_range_enters_torchs_profiler_while_it_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(name: str) -> None:
-        raise AssertionError(name)
-
-    monkeypatch.setattr(torch.autograd.profiler, "record_function", fail)
-    with opened(make_profiler(tmp_path)) as session, session.phase("denoise"):
-        pass
-    assert record_of(session).findings == ()
-
-
-def test_calibrating_a_session_does_not_fill_a_trace(tmp_path: Path) -> None:
-    with torch.profiler.profile() as traced, opened(make_profiler(tmp_path)) as session, session.phase("a"):
-        pass
-    assert {entry.key: entry.count for entry in traced.key_averages()}["a"] == 1
-    assert sum(entry.count for entry in traced.key_averages()) < 10
-    assert range_at(record_of(session), "a").calls == 1
-
-
 def test_a_profiler_of_torch_that_fails_does_not_end_the_pipeline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

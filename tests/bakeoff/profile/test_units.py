@@ -11,41 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from recording import MS, Clock, codes, make_profiler, opened, own_times, range_at, record_of
+from recording import Clock, codes, make_profiler, opened, own_times, record_of
 
 from bakeoff.profile.units import FIRST_UNITS, LAST_UNITS, MOST_PHASE_SERIES, MOST_STEPS
 from bakeoff.record.account import rates
-from bakeoff.record.session import MOST_SPANS
-
-
-def test_rates_are_frames_and_blocks_over_wall_time(tmp_path: Path) -> None:
-    clock = Clock()
-    with opened(make_profiler(tmp_path, clock)) as session:
-        for _ in range(10):
-            with session.unit(frames=3), session.phase("denoise"):
-                for index in range(4):
-                    with session.step(index, timestep=1000.0 - 250 * index):
-                        clock.ms(50)
-            clock.ms(7)  # between units
-    record = record_of(session)
-    found = rates(record)
-    assert (found.fps, found.bps, found.of) == (15.0, 5.0, "steady")
-    assert [(step.index, step.timestep, step.calls, step.ns) for step in record.steps] == [
-        (index, 1000.0 - 250 * index, 10, 500 * MS) for index in range(4)
-    ]
-
-
-@pytest.mark.parametrize("blocks", [1, 2, 7, 40])
-def test_matrix_delivers_12_frames_a_block_but_9_with_the_first(blocks: int, tmp_path: Path) -> None:
-    clock = Clock()
-    with opened(make_profiler(tmp_path, clock)) as session:
-        for block in range(blocks):
-            with session.unit(frames=12 if block else 9, latents=3, kind="steady" if block else "opening"):
-                clock.ms(100)
-    units = record_of(session).units
-    assert sum(each.frames for each in units) == 12 * blocks - 3
-    assert sum(each.latents for each in units) == 3 * blocks
-    assert rates(record_of(session)).of == ("steady" if blocks > 1 else "all")
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -133,29 +102,6 @@ def test_the_first_and_the_last_units_are_kept_in_full(tmp_path: Path) -> None:
     ]
 
 
-def test_of_a_unit_a_bounded_number_of_ranges_is_kept(tmp_path: Path) -> None:
-    with opened(make_profiler(tmp_path, Clock())) as session, session.unit():
-        for _ in range(1_000):
-            with session.phase("a"):
-                pass
-    (unit,) = record_of(session).spans
-    assert len(unit.spans) == MOST_SPANS
-    assert range_at(record_of(session), "unit", "a").calls == 1_000
-
-
-def test_percentiles_that_need_more_units_are_absent(tmp_path: Path) -> None:
-    for count, names in ((9, ["p50"]), (99, ["p50", "p90"]), (999, ["p50", "p90", "p99"])):
-        clock = Clock()
-        with opened(make_profiler(tmp_path, clock)) as session:
-            for index in range(count):
-                with session.unit():
-                    clock.ms(index + 1)
-        (totals,) = record_of(session).units
-        assert list(totals.percentiles_ns) == names
-        assert totals.percentiles_ns["p50"] == pytest.approx((count + 1) // 2 * MS, rel=1e-3)
-        assert (totals.least_ns, totals.greatest_ns) == (MS, count * MS)
-
-
 def test_a_unit_within_a_unit_counts_once(tmp_path: Path) -> None:
     clock = Clock()
     with opened(make_profiler(tmp_path, clock)) as session:
@@ -179,14 +125,6 @@ def test_frames_that_are_no_amount_count_as_none_and_are_told(wrong: Any, tmp_pa
     assert (record.units[0].count, record.units[0].frames) == (1, 0)
     assert codes(record) == ["misused"]
     assert "frames" in record.findings[0].text
-
-
-def test_a_kind_that_does_not_exist_is_told(tmp_path: Path) -> None:
-    with opened(make_profiler(tmp_path, Clock())) as session, session.unit(kind="warm"):  # type: ignore[arg-type]
-        pass
-    record = record_of(session)
-    assert [each.kind for each in record.units] == ["steady"]
-    assert codes(record) == ["misused"]
 
 
 def test_a_timestep_on_a_device_is_not_waited_for(tmp_path: Path) -> None:
@@ -227,15 +165,6 @@ def test_steps_and_series_without_end_do_not_fill_memory(tmp_path: Path) -> None
     texts = " ".join(finding.text for finding in record.findings)
     assert "step indices are kept" in texts
     assert f"kept of {MOST_PHASE_SERIES} phases" in texts
-
-
-def test_units_and_steps_are_left_out_where_settings_say_so(tmp_path: Path) -> None:
-    profiler = make_profiler(tmp_path, Clock(), profile_diffusion_steps=False, profile_block_computation=False)
-    with opened(profiler) as session, session.unit(frames=3), session.phase("denoise"), session.step(0):
-        pass
-    record = record_of(session)
-    assert set(own_times(record)) == {(), ("denoise",)}
-    assert (record.units, record.steps) == ((), ())
 
 
 def test_2000_units_take_no_more_memory_than_400(tmp_path: Path) -> None:
@@ -295,12 +224,3 @@ def test_steps_without_an_index_are_counted_within_the_range_that_they_are_in(tm
         (0, 4 + 2 + 1, 40 + 2 + 2), (1, 4 + 1, 80 + 2), (2, 1, 2), (3, 1, 0), (7, 1, 0),
     ]  # fmt: skip
     assert codes(record_of(session)) == ["misused"]
-
-
-def test_a_step_within_a_counted_step_has_the_next_index(tmp_path: Path) -> None:
-    clock = Clock()
-    with opened(make_profiler(tmp_path, clock)) as session, session.phase("denoise"), session.step():
-        clock.ns += 1
-        with session.step():
-            clock.ns += 5
-    assert [(each.index, each.ns) for each in record_of(session).steps] == [(0, 6), (1, 5)]

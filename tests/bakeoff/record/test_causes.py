@@ -166,14 +166,6 @@ def test_no_cause_has_a_size_where_both_records_were_disturbed() -> None:
     assert known(*unstable).both_disturbed
 
 
-def test_two_runs_of_one_row_have_no_cause() -> None:
-    assert known(FAST, slower()).causes == ()
-
-
-def test_a_record_without_samples_is_not_explained() -> None:
-    assert explain(FAST, record("eager", status="oom")) is None
-
-
 def test_kernels_that_grew_come_first_and_what_only_one_side_states_is_no_change() -> None:
     def traced(ms: float, count: int, **kernels: int) -> Record:
         stated = tuple(KernelTime(name, 1, ns, own=False) for name, ns in kernels.items())

@@ -73,20 +73,6 @@ def test_a_machine_is_its_class_and_unknown_equals_only_unknown() -> None:
         assert not same_machine(MINE, other)
 
 
-def test_a_machine_keeps_its_folder_when_its_name_changes(tmp_path: Path) -> None:
-    save(tmp_path, at(1, MINE))
-    save(tmp_path, at(2, replace(MINE, name="Test CPU rev. 2, 8 cores")))
-    assert folders(tmp_path) == {"test-cpu-4-cores-c1a550/records"}
-
-
-def test_names_of_machines_are_safe_as_folders() -> None:
-    for name in ("../../etc", "Intel(R) Xeon(R) Processor @ 2.50GHz, 2 cores", "", "\x1b[2J", "a" * 500):
-        folder = identity.folder_name(name, MINE.tag)
-        assert set(folder) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
-        assert folder.endswith("-c1a550")
-        assert len(folder) < 80
-
-
 def test_entries_that_belong_to_a_record_lie_beside_it(tmp_path: Path) -> None:
     bad = save(tmp_path, at(1, YOURS))
     save(tmp_path, at(2, MINE))

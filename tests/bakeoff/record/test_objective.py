@@ -6,7 +6,7 @@ from records import record
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.codec import decode, encode
-from bakeoff.record.objective import LATENCY, Limit, Objective, parse_objective
+from bakeoff.record.objective import Limit, parse_objective
 from bakeoff.record.schema import Record
 
 
@@ -77,22 +77,6 @@ def stored(value: object) -> Record:
     found = decode(msgspec.json.encode(raw), "x.json")
     assert isinstance(found, Record)
     return found
-
-
-def test_a_record_keeps_it() -> None:
-    objective = parse_objective("throughput,p99<33ms,memory<=8GiB")
-    data = encode(record("eager", [1.0], objective=objective))
-    found = decode(data, "x.json")
-    assert isinstance(found, Record)
-    assert (found.objective, encode(found)) == (objective, data)
-
-
-def test_a_record_without_one_is_of_latency() -> None:
-    raw = msgspec.json.decode(encode(record("eager", [1.0])))
-    del raw["objective"]
-    found = decode(msgspec.json.encode(raw), "x.json")
-    assert isinstance(found, Record)
-    assert found.objective == LATENCY == Objective()
 
 
 @pytest.mark.parametrize(

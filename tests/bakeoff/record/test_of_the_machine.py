@@ -10,7 +10,6 @@ from bakeoff.record.finalists import candidates, is_comparable, shared_modes, sp
 from bakeoff.record.finding import UNRANKED, Finding
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
-from bakeoff.report.notes import findings
 
 METHOD = Path(__file__).resolve().parents[3] / "docs/method.md"
 TWO_SPEEDS = [0.49 + 0.001 * (place % 5) for place in range(46)] + [0.82 + 0.001 * (place % 5) for place in range(14)]
@@ -87,11 +86,3 @@ def test_modes_that_rows_of_several_backends_share_are_the_machines(
     found = shared_modes([Stored(str(place), two_speeds(*row)) for place, row in enumerate(rows)])
     assert list(map(int, found)) == shared
     assert all(ratio == pytest.approx(rows[int(id)][1], rel=0.02) for id, ratio in found.items())
-
-
-def test_they_are_told_once() -> None:
-    rows = [two_speeds("eager", 1.7, "own text of eager"), two_speeds("inductor", 1.6, "own text of inductor")]
-    (note,) = findings([Stored(str(place), row) for place, row in enumerate(rows)])
-    assert (note.text.endswith("[bimodal]"), note.label) == (True, "")
-    assert note.text.startswith("note: calls took 1.6 to 1.7 times as long in a part of the window")
-    assert list(findings([Stored("0", rows[0])])) == [], "it is the reason of its status"

@@ -7,7 +7,7 @@ import pytest
 from sessions import MS, session_record
 
 from bakeoff.record.account import Account, account, rates
-from bakeoff.record.session import RangeTotal, SessionRecord, Span, UnitSpans, violation
+from bakeoff.record.session import RangeTotal, SessionRecord, violation
 
 
 def made(record: SessionRecord) -> Account:
@@ -78,10 +78,6 @@ def test_without_a_steady_unit_it_is_of_all() -> None:
     assert (made(record).of, made(record).units, rates(record).of) == ("all units", 3, "all")
 
 
-def test_a_session_without_units_has_none() -> None:
-    assert account(session_record(0)) is None
-
-
 def test_lines_add_up_whatever_the_nesting() -> None:
     """Trees drawn at random, with ranges that overlap their parent's end."""
     for seed in range(50):
@@ -115,21 +111,6 @@ def test_units_of_several_stages_are_one_account() -> None:
     ]
     found = made(session_record(0, ranges=tuple(ranges), ns=300))
     assert (found.units, {line.name: line.ns for line in found.lines}) == (4, {"a": 140, "unattributed": 60})
-
-
-def test_a_step_outside_of_phases_is_a_line() -> None:
-    spans = (Span("step", "step", 1, 0, 60), Span("inner", "phase", 2, 10, 20))
-    record = session_record(2, spans=(UnitSpans(0, "steady", 1, 0, 100, spans),))
-    assert {line.name: (line.kind, line.ns) for line in made(record).lines} == {
-        "step": ("step", 40),
-        "inner": ("phase", 20),
-        "unattributed": ("unattributed", 40),
-    }
-
-
-def test_a_record_in_order_has_no_violation() -> None:
-    assert violation(session_record()) is None
-    assert violation(session_record(0)) is None
 
 
 def test_impossible_records_are_told() -> None:

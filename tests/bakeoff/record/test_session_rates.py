@@ -35,13 +35,5 @@ def test_without_steady_units_rates_are_of_all_and_say_so() -> None:
     assert found == Rates(7.0, 2 / 3, "all")
 
 
-def test_without_units_nothing_is_known() -> None:
-    assert rates(record()) == Rates(None, None, "all")
-
-
 def test_frames_that_were_not_told_are_not_zero_a_second() -> None:
     assert rates(record(totals("steady", 4, 0, 2 * 10**9))) == Rates(None, 2.0, "steady")
-
-
-def test_units_without_any_time_have_no_rate() -> None:
-    assert rates(record(totals("steady", 4, 4, 0))) == Rates(None, None, "steady")

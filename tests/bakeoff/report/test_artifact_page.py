@@ -3,9 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from bakeoff.export.manifest import Weights, unseal
+from bakeoff.export.manifest import unseal
 from bakeoff.process.jobs import VerifyResult
 from bakeoff.report.pages import artifact
 from bakeoff.report.render import terminal
@@ -48,17 +46,3 @@ def test_the_part_of_the_outputs_that_was_compared_is_said() -> None:
     step = replace(manifest.programs[0], inputs=(replace(manifest.programs[0].inputs[0], shape=(1, 8193)),))
     large = terminal.render(artifact.verified(replace(manifest, programs=(step,)), result))
     assert "compared: 134 of 134 output values, for inputs that repeat 8,191 values" in large.splitlines()
-
-
-@pytest.mark.parametrize(
-    ("credit", "source", "said"),
-    [
-        ("", "its own weights, sha256 07d1df5b524304ea", "its own weights, sha256 07d1df5b524304ea"),
-        ("OWL", "random, seed 0", "OWL; weights random, seed 0, 07d1df5b524304ea"),
-        ("OWL", "wm.pt, sha256 0123456789ab", "OWL; weights wm.pt, sha256 0123456789ab, 07d1df5b524304ea"),
-    ],
-)
-def test_the_model_and_its_weights_are_said_once(credit: str, source: str, said: str) -> None:
-    weights = Weights(source, "07d1df5b524304ea" + "0" * 48)
-    manifest = replace(unseal(MANIFEST.read_bytes()), credit=credit, weights=weights)
-    assert f"model: {said}" in terminal.render(artifact.inspected(manifest, ())).splitlines()

@@ -6,13 +6,12 @@ from few_records import stored
 from records import clock, measurement, record
 
 from bakeoff.machine.identity import Machine
-from bakeoff.record.objective import parse_objective
-from bakeoff.record.schema import Record, Source
+from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
-from bakeoff.report.document import Document, Link
-from bakeoff.report.groups import newest, tables
+from bakeoff.report.document import Document
+from bakeoff.report.groups import tables
 from bakeoff.report.pages.batch_curve import batch_curves, saturates, sections
-from bakeoff.report.render import html, markdown, terminal
+from bakeoff.report.render import terminal
 
 HERE = Machine("0123456789ab", "", "Test CPU, 4 cores")
 
@@ -82,16 +81,6 @@ def test_rows_of_two_batches_are_in_one_curve_and_never_in_one_table() -> None:
     assert batch_curves(others) == []
 
 
-def test_rows_of_other_code_or_libraries_are_left_out() -> None:
-    old = at(1, 100.0, source=Source("c", (), "i"), created="2026-01-01T00:00:00.000000Z")
-    assert batch_curves(stored(old, at(2, 100.0))) == []
-    assert batch_curves(stored(at(1, 100.0, versions={"torch": "2.9"}), at(2, 100.0))) == []
-
-
-def test_both_batches_of_a_variant_are_the_newest() -> None:
-    assert len(newest(ROWS)) == len(ROWS)
-
-
 def test_there_is_a_row_for_each_batch() -> None:
     text = text_of(ROWS)
     rows = [line.split() for line in text.splitlines() if line.startswith(("eager fp32   ", "inductor fp32   "))]
@@ -102,22 +91,3 @@ def test_there_is_a_row_for_each_batch() -> None:
     ]
     assert "limits" not in text
     assert text_of(ROWS[:1]) == ""
-
-
-def test_limits_are_checked_at_each_batch() -> None:
-    limits = parse_objective("throughput,memory<=400MiB")
-    text = text_of(stored(at(1, 100.0, objective=limits), at(2, 100.0, objective=limits)))
-    assert text.count("not met: memory 500 MiB, 25% above 400MiB") == 2
-
-
-def test_pages_have_it() -> None:
-    hostile = "<script>alert(1)</script> | x"
-    rows = (*ROWS, *stored(record("aoti", status="oom", reason=hostile, batch=2, machine=HERE)))
-    made = Document("", tuple(sections(rows, lambda entry: Link("record", f"{entry.id}.json"))))
-    page = html.render(made)
-    assert "eager fp32 saturates at batch 4" in page
-    assert 'href="id-3.json"' in page
-    assert "<script>alert(1)</script>" not in page
-    text = markdown.render(made)
-    assert "## Batch curve: toy:tiny.world" in text
-    assert "<script>" not in text

@@ -6,16 +6,12 @@ import pytest
 from comparisons import final
 from few_records import stored
 from pages import html_text, results_text, tables_text
-from pipeline_records import EAGER, measured, pipeline_record, programs
 from records import measurement, record
 
 from bakeoff.record.schema import BuildCost, Record
-from bakeoff.record.store import Records, StoredComparison, StoredPipeline
+from bakeoff.record.store import Records, StoredComparison
 from bakeoff.report.columns import COLUMNS, build_seconds, table_rows
 from bakeoff.report.notes import overlapped_text
-from bakeoff.report.pages import mix
-from bakeoff.report.pages import record as one
-from bakeoff.report.render import terminal
 
 ALONE = BuildCost("cold", 12.25, 3.5)
 BESIDE = BuildCost("cold", None, cpu_s=71.04, overlapped=True, warm_cpu_s=9.11)
@@ -64,26 +60,6 @@ def test_every_page_explains_cpu_where_a_row_has_it_and_only_there() -> None:
 def test_rows_are_sorted_by_seconds_or_cpu_seconds_and_the_unknown_last() -> None:
     costs = (replace(BESIDE, cpu_s=None), BESIDE, ALONE)
     assert sorted(costs, key=COLUMNS["build"].order) == [ALONE, BESIDE, replace(BESIDE, cpu_s=None)]
-
-
-def test_one_record_states_cpu_seconds() -> None:
-    (alone,), (beside,) = stored(built(replace(ALONE, cpu_s=20.0))), stored(built(BESIDE))
-    assert "build: 12.2 s\nwarm: 3.5 s\ncpu: 20.0 s\n" in terminal.render(one.document(alone))
-    assert "cpu: 71.0 s\noverlapped: yes\nwarm cpu: 9.1 s\n" in terminal.render(one.document(beside))
-
-
-@pytest.mark.parametrize(
-    ("cost", "says"),
-    [
-        (ALONE, ", built in 12.2 s, its record"),
-        (BESIDE, ", built with 71.0 s of CPU, its record"),
-        (replace(BESIDE, cpu_s=None), "called 4x a unit, its record"),
-    ],
-)
-def test_a_program_of_a_mix_states_what_is_known(cost: BuildCost, says: str) -> None:
-    first, *others = programs(EAGER)
-    made = measured(programs=(replace(first, build=cost), *others))
-    assert says in terminal.render(mix.document_of(StoredPipeline("id", pipeline_record(made=made))))
 
 
 def test_a_finalist_shows_the_warm_build_of_its_side_in_the_final() -> None:

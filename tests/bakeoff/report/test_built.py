@@ -1,6 +1,5 @@
 """Rows that were built for GPUs which this machine lacks: alone, beside timed rows, and on every page."""
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,25 +9,19 @@ import pytest
 from answers import as_text
 from ceilings import CEILINGS
 from few_records import THREE, at, records_of, stored
-from pages import PAGES, tables_text
+from pages import PAGES
 from records import measurement
-from rich.console import Console
 
 from bakeoff.cli.ended import exit_code, print_done
-from bakeoff.cli.progress import TerminalProgress, standings
-from bakeoff.record.finalists import objective_of
 from bakeoff.record.floor import floors
-from bakeoff.record.objective import Objective
 from bakeoff.record.schema import BuildCost, ProofRecord, Record, Source
-from bakeoff.report import notes, selection
 from bakeoff.report.document import Document
 from bakeoff.report.groups import baselines, stale_reasons, tables
 from bakeoff.report.pages import sweep
 from bakeoff.report.pages.batch_curve import batch_curves
-from bakeoff.report.recommendation import decision, deployment, how_to_decide
-from bakeoff.report.render import markdown, terminal
+from bakeoff.report.recommendation import decision, deployment
+from bakeoff.report.render import terminal
 from bakeoff.sweeps.run import SweepResult
-from bakeoff.sweeps.time_limit import OutOfTime
 from bakeoff.variant import parse_variant
 
 
@@ -74,18 +67,6 @@ def test_a_sweep_that_only_built_says_for_what_and_how_to_export_one() -> None:
         assert wrong not in found
 
 
-def test_weights_of_a_file_are_asked_for() -> None:
-    (row,) = stored(built(1, checkpoint="weights.safetensors, sha256 f00d"))
-    assert as_text(deployment([row])).endswith("--for sm89 --checkpoint FILE")
-
-
-def test_options_other_than_the_target_are_told() -> None:
-    variant = parse_variant("toy:tiny.world/int8-static+tensorrt-rtx[strong,target=sm89]/fp16@cpu")
-    (row,) = stored(built(1, variant=variant))
-    assert "int8-static+tensorrt-rtx[strong]  fp16   sm89" in tables_text([row])
-    assert "'toy:tiny.world/int8-static+tensorrt-rtx[strong]/fp16@cpu' --for sm89" in as_text(deployment([row]))
-
-
 def test_beside_timed_rows_they_have_a_table_of_their_own_and_change_nothing_else() -> None:
     timed, mixed = at_80_columns(*stored(*THREE)), at_80_columns(*MIXED)
     assert TABLE in mixed
@@ -117,37 +98,9 @@ def test_other_code_makes_no_row_stale() -> None:
     assert (len(table.rows), table.stale, table.built) == (3, (), rows[3:])
 
 
-def test_its_objective_is_not_that_of_the_timed_rows() -> None:
-    row = built(30, objective=Objective("throughput"))
-    assert objective_of(stored(*THREE, row)) == THREE[0].objective
-
-
-def test_tables_of_them_do_not_count_among_those_that_lack_a_final() -> None:
-    other = [replace(each, batch=2) for each in THREE]
-    alone = replace(BUILT[0], batch=4)
-    asked = how_to_decide(tables(stored(*THREE, *other, alone)), ())
-    assert asked[0].text.startswith("2 of 2 tables")
-    assert how_to_decide(tables(ALONE), ()) == ()
-
-
 def test_no_floor_of_this_machine_and_no_curve_is_theirs() -> None:
     assert floors(built(1, minimum_bytes=1 << 30), CEILINGS) == ()
     assert batch_curves(stored(built(1), built(2, batch=4))) == []
-
-
-def test_progress_ranks_them_last_and_gives_them_no_place() -> None:
-    ((found, _),) = standings([BUILT[0], *THREE])
-    assert [row.status for row in found] == ["ok", "ok", "parity_failed", "built"]
-    file = io.StringIO()
-    with TerminalProgress((), Console(file=file, width=80, force_terminal=True, color_system="standard")) as progress:
-        progress.tell("[1/1] tensorrt-rtx fp16", "built", "")
-    assert "\x1b[32mbuilt" in file.getvalue()
-
-
-def test_a_time_limit_that_ran_out_does_not_count_them_among_the_variants_to_measure() -> None:
-    rows = stored(*THREE[:2], *BUILT)
-    (made, *_) = notes.out_of_time(OutOfTime(60.0, 61.0, (), ()), rows, "bakeoff sweep toy --resume")
-    assert "2 of 2 variants measured" in str(made)
 
 
 @pytest.mark.parametrize("rows", [BUILT, (*THREE, *BUILT)], ids=["alone", "mixed"])
@@ -164,17 +117,6 @@ def test_readme_is_as_without_them() -> None:
     assert "sm89" not in PAGES["readme"](records_of(*BUILT))
 
 
-def test_pages_cite_their_records() -> None:
-    for page in ("results", "whole", "history"):
-        assert set(markdown.citations(PAGES[page](records_of(*BUILT)))) == {"id-0", "id-1"}
-    assert selection.shorts(records_of(*BUILT)) == []
-
-
-def test_the_history_says_for_what_a_sweep_only_built() -> None:
-    assert "\nBuilt for sm89, sm120 and not timed" in PAGES["history"](records_of(*BUILT))
-    assert "Built for" not in PAGES["history"](records_of(*THREE, *BUILT))
-
-
 def test_data_of_the_rows_has_what_was_built() -> None:
     first, *_ = (row for row in json.loads(PAGES["json"](records_of(*THREE, *BUILT))) if row["status"] == "built")
     assert (first["latency"], first["stale"], first["floor"]) == (None, None, None)
@@ -189,17 +131,6 @@ def test_data_of_the_rows_has_what_was_built() -> None:
         "operators_outside": {"NonZero": 1, "Resize": 2},
         "engine_bytes": 231 << 20,
     }
-
-
-def test_a_record_that_lacks_the_facts_breaks_no_page() -> None:
-    bare = replace(BUILT[0], measurement=measurement(status="built"))
-    hostile = replace(
-        BUILT[0].measurement.proof or ProofRecord(), facts={"engine_peak_bytes": "many", "target": "a|b\n"}
-    )
-    strange = replace(BUILT[1], measurement=replace(BUILT[1].measurement, proof=hostile))
-    for name in PAGES:
-        assert PAGES[name](records_of(*THREE, bare, strange)) is not None
-        assert PAGES[name](records_of(bare)) is not None
 
 
 @pytest.mark.parametrize("strict", [False, True])

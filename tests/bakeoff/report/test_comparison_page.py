@@ -5,12 +5,11 @@ from dataclasses import replace
 
 from comparisons import final
 from few_records import PAGES, TEN, at, ms
-from records import GPU_HOST, HOST, measurement
+from records import GPU_HOST
 
 from bakeoff.record.causes import explain
 from bakeoff.record.diff import differences
-from bakeoff.record.policy import Policy
-from bakeoff.record.schema import BuildCost, KernelTime, ProofRecord, Record, TraceRecord
+from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
 from bakeoff.record.store import StoredComparison
 from bakeoff.report.document import Document
 from bakeoff.report.pages import explain as page_of_two
@@ -87,20 +86,6 @@ def test_kernels_of_two_runs_differ_by_calls_and_not_by_times() -> None:
     assert [(found.what, found.a, found.b) for found in differences(a, untraced)] == [("traced call", "9 kernels", "")]
 
 
-def test_a_fact_that_only_one_record_has() -> None:
-    bare = at(1, made=measurement())
-    layers = of(bare, ProofRecord(quantised={"linear": "int8 dynamic"}, recompiles=("a size", "a dtype")))
-    gpus = replace(bare, host=replace(HOST, gpus=({"name": "Test GPU", "memory_bytes": 80 << 30},)))
-    assert [(found.what, found.a, found.b) for found in differences(bare, layers)] == [
-        ("recompiles", "", "a size, a dtype"),
-        ("quantised layer linear", "", "int8 dynamic"),
-    ]
-    assert [(found.what, found.a, found.b) for found in differences(bare, gpus)] == [
-        ("host gpus Test GPU memory", "", "81920 MiB"),
-        ("host gpus Test GPU name", "", "Test GPU"),
-    ]
-
-
 def test_a_comparison_says_first_which_is_faster_and_lists_it_first() -> None:
     fast, slow = at(1, "inductor", [5.0] * 20), at(2, "eager", [10.0] * 20)
     for sides in ((fast, slow), (slow, fast)):
@@ -111,12 +96,6 @@ def test_a_comparison_says_first_which_is_faster_and_lists_it_first() -> None:
         assert lines[-1].endswith("stored as the-id")
 
 
-def test_a_policy_that_is_not_the_usual_one_is_said() -> None:
-    made = final(*(at(day, "eager", TEN, policy=Policy(contention=5.0)) for day in (1, 2)))
-    text = terminal.render(document(StoredComparison("c", made)))
-    assert "\npolicy: contention 5 (usual 0.2)\n" in text
-
-
 def test_a_baseline_is_a_third_row_and_a_side_that_failed_has_its_reason() -> None:
     fast, slow = at(1, "inductor", [5.0] * 20), at(2, "aoti", [10.0] * 20)
     text = terminal.render(document(StoredComparison("id", final(fast, slow, at(3, "eager", [20.0] * 20)))))
@@ -125,11 +104,3 @@ def test_a_baseline_is_a_third_row_and_a_side_that_failed_has_its_reason() -> No
     text = terminal.render(document(StoredComparison("id", replace(final(fast, failed), rounds=()))))
     assert text.startswith("inductor fp32 against aoti fp32: no verdict, aoti fp32 was crashed: exit code 1\n")
     assert "crashed  exit code 1" in text
-
-
-def test_a_comparison_of_warm_builds_says_that_its_interval_is_of_processes() -> None:
-    fast, slow = at(1, "inductor", [5.0] * 20), at(2, "aoti", [10.0] * 20)
-    warm = replace(fast, measurement=replace(fast.measurement, build=BuildCost("warm", 1.0, 1.0, 0, 0)))
-    said = "the processes of inductor fp32 shared a build: the interval covers processes, not builds"
-    for side, expected in ((fast, False), (warm, True)):
-        assert (said in terminal.render(document(StoredComparison("id", final(side, slow))))) == expected

@@ -43,24 +43,6 @@ def test_a_mix_that_holds_says_so_first_and_has_one_table() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_two_mixes_are_two_columns_beside_the_names_of_the_rows_on_a_narrow_terminal() -> None:
-    text = text_of(run(2000, slow=3), run(300, 50.0, mix=pipeline_record(BEST).mix, role="best"))
-    rows = {line[:12].strip(): line.split() for line in text.splitlines()}
-    assert rows["a frame"] == ["a", "frame", "eager", "best"]
-    assert rows["least buffer"][2:] == ["86.67", "ms", "endless"]
-
-
-def test_a_mix_that_misses_says_how_often_and_which_buffer_would_have_hidden_it() -> None:
-    record = run(2000, slow=3)
-    text = " ".join(text_of(record).split())
-    assert "eager: misses 24 fps for 80.3 s: " in text
-    late = deadline.as_rows(stored(record))[0]["figures"]["misses"]
-    assert late > 0
-    assert f"{late:,} of 2,000 units late" in text
-    assert "least buffer" in text
-    assert "droop n/a" in text
-
-
 @pytest.mark.parametrize("paced", [False, True])
 def test_no_buffer_is_enough_for_a_mix_that_makes_fewer_frames_than_are_shown(paced: bool) -> None:
     record = run(200, 50.0)
@@ -89,21 +71,6 @@ def test_a_fast_start_does_not_hide_that_a_mix_can_no_longer_hold_the_rate(count
     assert "least buffer endless" in text
 
 
-def test_a_mix_that_becomes_faster_holds_a_rate_by_its_last_third() -> None:
-    walls = [{"denoise": 42.0 if place < 10 else 30.0} for place in range(90)]
-    text = text_of(pipeline_record(made=measured(units=units(walls, ["steady"] * 90)), sustained=HOW))
-    text = " ".join(text.split())
-    assert "misses 24 fps" in text
-    assert "no buffer is enough" not in text
-    assert "frames/s, last third 33.33" in text
-
-
-def test_percentiles_that_take_more_units_say_so() -> None:
-    text = text_of(run(412))
-    assert "n/a, needs 1,000" in text
-    assert "p99.9" in text
-
-
 @pytest.mark.parametrize(
     ("made", "said"),
     [
@@ -123,12 +90,6 @@ def test_a_mix_that_is_not_ok_or_has_no_frames_neither_holds_nor_misses(made: Pi
     assert "misses" not in text
 
 
-def test_fewer_units_than_the_buffer_have_no_viewers() -> None:
-    text = text_of(replace(run(5), sustained=replace(HOW, buffer=9)))
-    assert "too few units with frames: 5" in text
-    assert "least buffer" not in text
-
-
 def test_saturating_and_paced_runs_are_in_sections_of_their_own_and_only_the_newest_of_a_mix_counts() -> None:
     paced = replace(HOW, paced=True)
     found = stored(
@@ -145,13 +106,6 @@ def test_saturating_and_paced_runs_are_in_sections_of_their_own_and_only_the_new
         "24 frames a second, paced, 1 frame of buffer",
         "30 frames a second, paced, 1 frame of buffer",
     ]
-
-
-def test_the_report_draws_the_units() -> None:
-    (section,) = deadline.sections(stored(run(slow=2)), full=True)
-    (figures,) = [block for block in section.blocks if type(block).__name__ == "Figures"]
-    assert figures.figures[0].name == "units"  # type: ignore[union-attr]
-    assert "Figures" not in {type(block).__name__ for block in deadline.sections(stored(run()))[0].blocks}
 
 
 def test_results_and_history_have_sustained_runs_and_tables_of_mixes_do_not(tmp_path: Path) -> None:

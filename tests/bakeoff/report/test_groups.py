@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pytest
 from answers import as_text
-from few_records import PAGES, TEN, at, ms, stored, texts
+from few_records import TEN, at, ms, stored, texts
 from pages import tables_text
 from records import record
 
 from bakeoff.machine.identity import Machine
-from bakeoff.record.comparable import subject_key
-from bakeoff.record.store import load_all
 from bakeoff.report.columns import COLUMNS
 from bakeoff.report.groups import baselines, groups, newest, speedup
 from bakeoff.report.notes import spread_lines
@@ -34,11 +32,6 @@ class TestGroups:
         ]
         assert len(groups(stored(base, *others))) == len(others) + 1
         assert len(groups(stored(base, replace(base, note="x", sweep="y"), record("inductor", TEN)))) == 1
-
-    def test_a_config_is_the_same_after_json(self) -> None:
-        """In memory a config holds tuples, from a file lists."""
-        fresh, read = record(config={"sizes": (1, 2)}), record(config={"sizes": [1, 2]})
-        assert subject_key(fresh) == subject_key(read)
 
     def test_newest_of_each_variant(self) -> None:
         old, new = at(1, "eager", ms(10.0)), at(9, "eager", ms(20.0))
@@ -65,11 +58,6 @@ class TestSeveralBuilds:
             (row,) = newest(stored(*order))
             assert (row.record.build_number, row.record.process) == (1, 2)
 
-    def test_one_lucky_process_does_not_make_a_build_the_best(self) -> None:
-        lucky = at(7, "inductor", ms(1.0), build_number=2, process=4)
-        (row,) = newest(stored(*self.BUILDS, lucky))
-        assert (row.record.build_number, row.record.process) == (1, 2)
-
     @pytest.mark.parametrize("status", ["unstable", "crashed", "parity_failed"])
     def test_a_build_that_is_not_ok_is_the_row(self, status: str) -> None:
         samples = () if status == "crashed" else ms(20.0)
@@ -87,14 +75,6 @@ class TestSeveralBuilds:
         (line,) = spread_lines(newest(every), every)
         assert "inductor fp32 in 2 builds: medians 5.950 to 9.950 ms, 50.3% apart" in line
         assert line in tables_text(newest(every), (), every).splitlines()
-
-    def test_processes_of_one_build_have_a_spread(self) -> None:
-        every = stored(*(entry for entry in self.BUILDS if entry.build_number == 1))
-        text = tables_text(newest(every), (), every)
-        assert "inductor fp32 in 3 processes: medians 3.950 to 7.950 ms, 67.2% apart\n" in text
-
-    def test_records_without_a_build_number_are_of_the_first_build(self) -> None:
-        assert {entry.record.build_number for entry in load_all(PAGES).current} == {1}
 
 
 class TestSpeedups:

@@ -11,7 +11,7 @@ from few_records import THREE, at, block, folder_in, ms, stored, whole_tables
 from records import HOST, machine_of_host, measurement
 
 from bakeoff.record.objective import parse_objective
-from bakeoff.record.schema import SCHEMA, Comparison, Record, Round, Samples
+from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, StoredComparison, load_all, save, supersede
 from bakeoff.report.pages import files, history
 from bakeoff.report.render.markdown import citations, render
@@ -136,15 +136,6 @@ class TestStories:
             "toy:tiny.world", "10.95", "inductor fp32", "6.450", "1.70x", "2026-01-02", "[id-3]",
         ]  # fmt: skip
 
-    def test_a_subject_that_was_never_ok_says_so(self) -> None:
-        page = page_of(Records(stored(at(1, "eager", status="crashed", reason="signal 11")), (), ()))
-        assert "Deploy nothing from this table: no row can be ranked." in page
-        assert "**2026-01-02 03:04 eager fp32**: crashed: signal 11 [id-0]" in page
-
-    def test_a_sweep_for_throughput_has_its_rate(self) -> None:
-        (step,) = self.steps(at(1, "eager", ms(10.0), objective=parse_objective("throughput")))
-        assert "items/s [95 %] 91.32 [87.72, 95.24]" in step
-
     def test_milestones_of_a_sweep_for_throughput_are_by_throughput_and_in_a_story_of_their_own(self) -> None:
         rate = parse_objective("throughput")
         slow_alone = replace(measurement(ms(12.0)), throughput=measurement(ms(5.0)).throughput)
@@ -155,12 +146,6 @@ class TestStories:
         assert by_rate.startswith("toy:tiny.world, throughput")
         assert ("aoti fp32" in by_latency, "inductor" in by_latency) == (True, False)
         assert re.search(r"^1\. .* inductor fp32\*\*: 1\.8\dx ", by_rate, re.MULTILINE)
-
-    def test_subjects_of_one_name_are_told_apart(self) -> None:
-        records = Records(stored(at(1, "eager", ms(10.0), batch=2), at(2, "eager", ms(8.0))), (), ())
-        lines = [line.split("|") for line in render(history.of_all(records)).splitlines() if "eager fp32" in line]
-        assert [cells[2].strip() for cells in lines] == ["toy:tiny.world…batch 2", "toy:tiny.world"]
-        assert re.findall("^## (.*)", page_of(records), re.MULTILINE) == ["toy:tiny.world, batch 2", "toy:tiny.world"]
 
 
 class TestHistoryPage:
@@ -193,11 +178,6 @@ class TestHistoryPage:
         cited.unlink()
         assert [cited.stem in problem for problem in files.check(runs)] == [False, True, True]
 
-    def test_check_lists_every_file_that_cannot_be_read(self, runs: Path) -> None:
-        for index in range(9):
-            (folder_in(runs) / f"torn{index}.json").write_text("{")
-        assert [problem.count(".json") for problem in files.check(runs)] == [1] * 9
-
     def test_check_of_pages_whose_records_are_gone(self, runs: Path) -> None:
         """The page of a machine that has no record left cites what is missing."""
         save(runs, at(40, "eager", ms(9.0), machine=machine_of_host(replace(HOST, cpu="Another CPU"))))
@@ -208,24 +188,6 @@ class TestHistoryPage:
         problems = files.check(runs)
         assert len(problems) == 2
         assert all(gone.id in problem for problem in problems)
-
-    def test_superseding_a_cited_record_is_stale_not_missing(self, runs: Path) -> None:
-        files.update(runs)
-        name = load_all(runs).current[0].id
-        supersede(runs, name, "busy")
-        problems = files.check(runs)
-        assert len(problems) == 3
-        assert name not in "".join(problems)
-
-    def test_no_line_is_wider_than_a_page(self, runs: Path) -> None:
-        reason = "no kernel for " + " - ".join(f"# {number}. conv3d" for number in range(40))
-        save(runs, at(30, "aoti", status="build_failed", reason=reason, label="a long label " * 20))
-        save(runs, final(*THREE[:2]))
-        files.update(runs)
-        for path in (runs / history.NAME, *runs.glob(f"*/{history.NAME}")):
-            lines = [line for line in path.read_text().splitlines() if line[:1] not in ("[", "`", "#")]
-            assert max(map(len, lines)) <= history.WIDTH
-            assert not [line for line in lines if re.match(r" +(#|-|\d+\.) ", line)]
 
     def test_the_page_of_all_machines_begins_with_the_one_that_measured_last(self, runs: Path) -> None:
         save(runs, at(40, "eager", ms(9.0), machine=machine_of_host(replace(HOST, cpu="Another CPU"))))
@@ -246,14 +208,6 @@ class TestHistoryPage:
             targets = re.findall(r"^\[.+\]: (\S+)$", path.read_text(), re.MULTILINE)
             assert len(targets) == (6 if path.parent == runs else 1 if another.folder in str(path) else 3)
             assert all((path.parent / unquote(target)).is_file() for target in targets)
-
-    def test_a_machine_that_only_compared_has_a_history(self, tmp_path: Path) -> None:
-        sides = tuple(replace(made, measurement=replace(made.measurement, latency=None)) for made in THREE[:2])
-        rounds = tuple(Round((0, 1), (Samples([300]), Samples([100]))) for _ in range(20))
-        name = save(tmp_path, Comparison(SCHEMA, THREE[0].created, "", "interleaved", 1, sides, rounds))
-        assert len(files.update(tmp_path)) == 3
-        (path,) = tmp_path.glob(f"*/{history.NAME}")
-        assert citations(path.read_text()) == [name]
 
     def test_only_pages_of_the_given_machines_are_written(self, runs: Path) -> None:
         save(runs, at(40, "eager", ms(9.0), machine=machine_of_host(replace(HOST, cpu="Another CPU"))))

@@ -16,12 +16,12 @@ import pytest
 from browser import chromium, look
 from few_records import ms
 from few_records import records_of as records
-from records import HOST, bakeoff, measurement, record
+from records import HOST, measurement, record
 
 from bakeoff.machine.floors import Ceiling
-from bakeoff.models.errors import BakeoffError, ErrorCode
+from bakeoff.models.errors import BakeoffError
 from bakeoff.record.finding import Finding
-from bakeoff.record.schema import Clock, Record, Samples
+from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
 from bakeoff.report.figures.vega import Figure
 from bakeoff.report.groups import tables
@@ -95,14 +95,6 @@ class Parsed(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-class TestPureFunction:
-    def test_does_not_depend_on_this_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        before = rendered(records(*SEVERAL))
-        monkeypatch.setenv("TZ", "Pacific/Kiritimati")
-        monkeypatch.chdir("/")
-        assert rendered(records(*SEVERAL)) == before
-
-
 class TestContent:
     @pytest.fixture
     def parsed(self) -> Parsed:
@@ -116,11 +108,6 @@ class TestContent:
         figures = ("30.95 [30.50, 31.40]", "9.950 [9.500, 10.400]", "15 c", "48%", "500", "12.2/3.5")
         for text in (*figures, "3.11x"):
             assert text in parsed.text
-
-    def test_reasons_and_findings(self, parsed: Parsed) -> None:
-        assert "tensorrt fp32 : parity_failed: y differs by 5.00e-01 relative L2" in parsed.text
-        assert "aoti fp32 : oom: needs 13 GiB, 4 are free" in parsed.text
-        assert "inductor fp32 : note: load average 3.0 before the sweep [busy-host]" in parsed.text
 
     def test_links_lead_to_the_records(self, parsed: Parsed) -> None:
         links = [str(attributes["href"]) for tag, attributes in parsed.tags if tag == "a"]
@@ -150,12 +137,6 @@ class TestContent:
 
 
 class TestThinning:
-    def test_full_clocks_are_drawn_by_few_points(self) -> None:
-        full = Clock(Samples(range(5_000_000, 5_002_000)), Samples([9_000_000] * 2000))
-        made = Stored("id", record(made=measurement([1.0], latency=full)))
-        drawn = {figure.name: figure.spec["data"]["values"] for figure in figures_of(made)}
-        assert 150 <= len(drawn["timeline"][0]["call"]) <= 200
-
     def test_an_error_of_zero_is_drawn(self) -> None:
         exact = record("eager", ms(1.0))
         assert exact.measurement.parity is not None
@@ -250,38 +231,6 @@ class TestWriting:
             rendered(records(*SEVERAL))
         assert error.value.code == "missing-library"
 
-    def test_command(self, tmp_path: Path) -> None:
-        save(tmp_path / "runs", SEVERAL[0])
-        save(tmp_path / "runs", replace(SEVERAL[1], variant=replace(SEVERAL[1].variant, component="other")))
-        runs = ("--runs", str(tmp_path / "runs"))
-        done = bakeoff(*runs, "report", "--html", "page.html", "toy", cwd=tmp_path)
-        assert (done.code, done.out.splitlines()[-1]) == (0, "wrote page.html"), done.err
-        parsed = Parsed((tmp_path / "page.html").read_text(encoding="utf-8"))
-        assert "eager fp32" in parsed.text
-        assert "inductor fp32" not in parsed.text
-        done = bakeoff(*runs, "report", "--html", "page.html", "--json", cwd=tmp_path)
-        assert json.loads(done.out)["written"] == ["page.html"]
-        assert "inductor fp32" in Parsed((tmp_path / "page.html").read_text(encoding="utf-8")).text
-
-    @pytest.mark.parametrize(
-        ("arguments", "code", "fact"),
-        [
-            (("report", "--html", "p.html", "nothing"), "unknown-name", "'nothing'"),
-            (("report", "--html", "p.html", "wm"), "no-record", "of wm "),
-            (("report", "--html", ""), "bad-option", "--html"),
-            (("report", "--html", "."), "target-exists", "--html"),
-        ],
-    )
-    def test_errors_of_the_command(
-        self, arguments: tuple[str, ...], code: ErrorCode, fact: str, tmp_path: Path
-    ) -> None:
-        save(tmp_path / "runs", SEVERAL[0])
-        done = bakeoff("--runs", str(tmp_path / "runs"), *arguments, cwd=tmp_path)
-        assert done.code == 2
-        (line,) = done.said
-        assert line.endswith(f" [{code}]")
-        assert fact in line
-
 
 class TestBrowser:
     """The page in a browser without network."""
@@ -337,19 +286,3 @@ class TestBrowser:
         assert (found["strangers"], found["wide"]) == (0, 0)
         assert [name for name in found["names"] if name.startswith("</script><script>")]
         assert "inductor fp32" in found["names"]
-
-    def test_the_page_fits_a_narrow_screen(self, shown: Path, tmp_path: Path) -> None:
-        """On a phone the page is not wider than the screen; what is wider scrolls by itself."""
-        script = "frame.width = 360; await wait(2000); return page.documentElement.scrollWidth;"
-        assert look(shown, script, tmp_path) == (360, "")
-
-    def test_figures_are_drawn_only_when_scrolled_near(self, tmp_path: Path) -> None:
-        chromium()
-        made = [replace(SEVERAL[0], batch=batch) for batch in range(1, 31)]
-        path = tmp_path / "page.html"
-        path.write_text(rendered(records(*made)), encoding="utf-8")
-        script = """await wait(1000);
-        const drawn = page.querySelectorAll(".plot[data-drawn]").length;
-        return [drawn > 2, drawn < 30, page.querySelectorAll(".plot").length];"""
-        found, _ = look(path, script, tmp_path, height=3000)
-        assert found == [True, True, 30 * 4], "four of each table"

@@ -12,8 +12,7 @@ from records import UNSUPPORTED, bakeoff
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.models import component_names, resolve_component
 from bakeoff.record.store import load_all
-from bakeoff.report.document import Document
-from bakeoff.report.pages import doctor, files, history, listing
+from bakeoff.report.pages import doctor, history, listing
 from bakeoff.report.render import terminal
 
 
@@ -40,35 +39,6 @@ class TestListing:
         assert "1b: 1,094 M" in row
         rows = [line.split()[0] for line in lines if re.match(r"\S+ +(yes|no|-) +(yes|no|-) ", line)]
         assert rows == list(backend_names())
-
-    def test_says_once_why_backends_cannot_run(self) -> None:
-        def line(backend: str, device: str, why_not: str) -> listing.BackendLine:
-            return listing.BackendLine(backend, "", device, why_not, ())
-
-        lines = (
-            line("a", "cpu", ""), line("a", "cuda", "no GPU"), line("b", "cpu", "no library"),
-            line("b", "cuda", "no GPU"), line("c", "cpu", ""), line("c", "cuda", "does not run on cuda"),
-        )  # fmt: skip
-        text = terminal.render(Document("", listing.backends(lines)))
-        assert [line.split() for line in text.splitlines()[2:]] == [
-            ["a", "yes", "no"], ["b", "no", "no"], ["c", "yes", "-"], [], ["cannot", "run", "here"],
-            ["all", "on", "cuda:", "no", "GPU"], ["b", "on", "cpu:", "no", "library"],
-        ]  # fmt: skip
-
-    @pytest.mark.parametrize("width", [80, 120])
-    def test_fits_a_terminal(self, width: int) -> None:
-        pages = [
-            listing.page(listing.read()),
-            listing.page_of_component(listing.read("wm")),
-            doctor.page(doctor.read()),
-        ]
-        for page in pages:
-            assert max(map(len, terminal.render(page, width).splitlines())) <= width
-
-    def test_a_component_of_nobody_has_no_empty_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        toy = resolve_component("toy")
-        monkeypatch.setattr(listing, "resolve_component", lambda _name: replace(toy, credit=""))
-        assert listing.read("toy")["components"] == {"toy": toy.summary}
 
     def test_every_backend_is_ready_or_has_a_reason(self) -> None:
         for line in listing.read_backends():
@@ -111,14 +81,6 @@ class TestJson:
             "default_on": ["cpu"],
         }
         assert list(found["backends"][0]) == ["backend", "summary", "device", "why_not", "option_sets"]
-
-    def test_list_of_a_model_of_a_users(self, tmp_path: Path) -> None:
-        (tmp_path / "mine.py").write_text(
-            "import torch\n\n\ndef model():\n    return torch.nn.Linear(4, 4).eval(), torch.randn(1, 4)\n"
-        )
-        for name in ("mine.py:model", "mine"):
-            (preset,) = self.json("list", name, cwd=tmp_path)["presets"]
-            assert (preset["component"], preset["parameters"], preset["workloads"]) == ("mine", 20, ["call"])
 
     def test_doctor(self, tmp_path: Path) -> None:
         found = self.json("doctor", cwd=tmp_path)
@@ -177,22 +139,3 @@ class TestJson:
         assert list(found) == ["sweep", "objective", "records", "finals", "interrupted", "used_s", "out_of_time"]
         assert (found["interrupted"], found["out_of_time"]) == ([], None)
         assert [entry.id for entry in load_all(tmp_path / "runs").current] == found["records"]
-
-
-@pytest.mark.parametrize(("suite", "stated"), [("default", False), ("full", True)])
-def test_the_full_suite_states_its_size_before_it_starts(suite: str, stated: bool, tmp_path: Path) -> None:
-    ran = bakeoff(*UNSUPPORTED, "--workload", "world", "--suite", suite, cwd=tmp_path)
-    assert ran.code == 3, ran.err
-    assert ("full suite: 1 row (0 can run here), about 0.0 minutes by estimate" in ran.err) is stated, ran.err
-
-
-def test_text_of_a_sweep(tmp_path: Path) -> None:
-    """The table on stdout, progress on stderr; the history is there afterwards."""
-    ran = bakeoff(*UNSUPPORTED, "--note", "try", cwd=tmp_path)
-    assert ran.code == 3
-    assert "Deploy nothing from this table: no row can be ranked." in ran.out
-    assert "1 of 1 variant recorded in" in ran.out.splitlines()[-1]
-    assert "1 row cannot run here (1 unsupported); the records say why." in ran.err
-    (page,) = tmp_path.glob(f"runs/*/{history.NAME}")
-    assert "note: try" in " ".join(page.read_text().split())
-    assert files.check(tmp_path / "runs") == []

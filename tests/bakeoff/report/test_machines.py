@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from records import HOST, record
+from records import record
 
 from bakeoff.machine.identity import Machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored
-from bakeoff.report.selection import own_keys, select
+from bakeoff.report.selection import select
 
 CPU = Machine("aaaa11112222", "cccc11112222", "AMD EPYC, 2 cores")
 GPU = Machine("bbbb11112222", "dddd11112222", "NVIDIA H200")
@@ -43,18 +43,6 @@ class TestDefault:
     def test_the_machine_that_measured_last_where_this_one_has_no_record(self) -> None:
         found = select(RECORDS, [], ["another"])
         assert ([machine.id for machine in found.machines], found.foreign) == ([GPU.id], True)
-
-    def test_own_keys_are_of_this_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from bakeoff.machine import identity
-
-        before = own_keys()
-        assert before == own_keys()
-        monkeypatch.setattr(identity, "machine_class", lambda _facts, device: f"another {device}")
-        identity.this_machine.cache_clear()
-        try:
-            assert own_keys().isdisjoint(before)
-        finally:
-            identity.this_machine.cache_clear()
 
 
 class TestAsked:
@@ -94,8 +82,3 @@ class TestAsked:
             chosen(text)
         assert error.value.code == "unknown-name"
         assert all(machine.folder in str(error.value) for machine in (CPU, TWIN, GPU))
-
-
-def test_a_machine_with_superseded_records_alone_comes_last() -> None:
-    records = replace(RECORDS, superseded=((Stored("old", record(host=replace(HOST, cpu="Old"))), "bad"),))
-    assert [machine.name for machine in records.machines()][-1].startswith("Old")

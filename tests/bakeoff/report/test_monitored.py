@@ -2,15 +2,11 @@
 
 from dataclasses import replace
 
-import msgspec
 from pages import html_text
-from pipeline_records import measured, pipeline_record, run_of_two
+from pipeline_records import pipeline_record, run_of_two
 from records import record
 
-from bakeoff.record.codec import decode, encode
 from bakeoff.record.monitor import MonitorCost, Monitored, Point, SeriesRecord, ThrottleTime
-from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.report.notes import sentences
 from bakeoff.report.pages import mix, pipelines
@@ -67,22 +63,12 @@ def test_without_a_sample_in_the_window_all_are_shown_and_it_says_so() -> None:
         assert text.startswith("monitored from its start to its end, mean and most: GPU power 201 and 355 W")
 
 
-def test_several_gpus_are_told_apart() -> None:
-    two = Monitored((series("gpu.power", "W", [70.0]), series("gpu.power", "W", [90.0], "GPU-2")))
-    (text,) = sentences(record(monitored=two))
-    assert text.endswith("GPU power of GPU-1 70 and 70 W, GPU power of GPU-2 90 and 90 W")
-
-
 def test_a_gpu_that_mixes_share_is_said_to_be_shared() -> None:
     shared = "the GPU's figures are of all mixes that took turns"
     assert shared in sentences(pipeline_record(monitored=SEEN))[0]
     assert shared not in sentences(pipeline_record(monitored=SEEN, how="alone"))[0]
     alone = Monitored((SEEN.series[0],))
     assert shared not in sentences(pipeline_record(monitored=alone))[0], "it has no GPU"
-
-
-def test_nothing_is_said_without_a_monitor() -> None:
-    assert sentences(record()) == sentences(pipeline_record()) == []
 
 
 def test_the_terminal_and_the_page_show_it() -> None:
@@ -103,17 +89,3 @@ def test_remarks_of_a_mix_have_it() -> None:
     for document in (pipelines.of_runs(kept), mix.document_of(kept[0])):
         assert text in terminal.render(document)
     assert text.replace("'", "&#39;") in html_text(Records((), (), (), pipelines=kept))
-
-
-def test_records_of_before_are_read() -> None:
-    for made in (record("eager", [5.0, 6.0, 7.0]), pipeline_record(made=measured())):
-        raw = msgspec.json.decode(encode(made))
-        del raw["monitored"], raw["monitored_window_ns"]
-        assert decode(msgspec.json.encode(raw), "earlier") == made
-
-
-def test_records_with_it_are_read_back() -> None:
-    first = record("eager", [5.0], monitored=SEEN, monitored_window_ns=WINDOW)
-    second = pipeline_record(monitored=SEEN, monitored_window_ns=WINDOW)
-    entries: tuple[Record | PipelineRecord, ...] = (first, second)
-    assert [decode(encode(entry), "x") for entry in entries] == [*entries]

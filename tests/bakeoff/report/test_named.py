@@ -109,28 +109,6 @@ def test_a_loop_names_its_runs_and_its_modules(tmp_path: Path, monkeypatch: pyte
     assert of_name(records, "mine.py:Other").current == of_name(records, "mine.py:Other").pipelines == ()
 
 
-def test_tables_of_two_seeds_of_the_inputs_are_told_apart_and_each_title_names_its_own() -> None:
-    every = stored(TWIN, replace(TWIN, input_seed=1))
-    shown = groups.tables(every)
-    assert [table.title for table in shown] == [f"{groups.title(TWIN)}, input seed {seed}" for seed in (0, 1)]
-    for table, entry in zip(shown, every, strict=True):
-        assert of_name(Records(every, (), ()), table.title).current == (entry,)
-
-
-def test_rows_before_an_edit_of_a_model_are_stale_in_its_table() -> None:
-    edited = replace(
-        UNET,
-        config={**UNET.config, "content": "edited"},
-        created="2027",
-        source=replace(UNET.source, component="edited"),
-    )
-    (table,) = groups.tables(stored(UNET, edited))
-    assert [entry.record for entry in table.rows] == [edited]
-    assert [(entry.record, reason) for entry, reason in table.stale] == [
-        (UNET, "measured with another source of the component")
-    ]
-
-
 def test_what_names_nothing_is_answered_with_the_nearest_and_with_what_is_held() -> None:
     held = f"the records hold unet, unet.decoder, unet-2, twin, {RUN.mix.pipeline}"
     others = "without records: wm, image, audio, matrix-vae, matrix-wm, toy, owl, matrix"

@@ -10,9 +10,6 @@ from pages import html_text, results_text, tables_text
 from records import measurement, record
 
 from bakeoff.record.schema import Record
-from bakeoff.report.pages import record as text_of_record
-from bakeoff.report.pages import sweep
-from bakeoff.report.render import terminal
 
 MEANS = "!: above 100 %, the ceilings are too low there and the floor is none"
 """The floor of 1.5 GFLOP at 150 GFLOP/s is 10 ms."""
@@ -45,32 +42,11 @@ def test_the_history_marks_the_best() -> None:
     assert "It reaches 125% of its floor, 10 ms by compute: the ceilings are too low." in text
 
 
-def test_without_them_the_table_says_nothing_and_no_page_calls_a_floor_the_least_time() -> None:
-    for name, render in PAGES.items():
-        text = render(stored(bounded("eager", 12.5)))
-        assert "% !" not in text, name
-        assert "least time" not in text, name
-
-
-def test_an_unstable_row_is_marked_too() -> None:
-    unstable = replace(bounded("inductor", 8.0, 2), measurement=measurement([8.0] * 20, "unstable", "why"))
-    text = tables_text(stored(bounded("eager", 12.5), unstable).current)
-    assert "125% !" in text
-    assert MEANS in text
-
-
 def test_a_row_whose_outputs_are_wrong_has_no_mark() -> None:
     wrong = replace(bounded("inductor", 8.0, 2), measurement=measurement([8.0] * 20, "parity_failed", "why"))
     text = tables_text(stored(bounded("eager", 12.5), wrong).current)
     assert "125%" in text
     assert "% !" not in text
-
-
-def test_scripts_read_the_share_and_one_record_says_it() -> None:
-    slow, fast = stored(bounded("eager", 12.5), bounded("inductor", 8.0, 2)).current
-    assert [row["of_floor"] for row in sweep.as_rows([slow, fast])] == pytest.approx([0.8, 1.25])
-    assert "125% of it reached: no floor, the ceilings are too low" in terminal.render(text_of_record.document(fast))
-    assert "80% of it reached\n" in terminal.render(text_of_record.document(slow))
 
 
 @pytest.mark.parametrize("name", ["table", "results", "whole", "html"])

@@ -2,7 +2,6 @@
 outputs equal eager's bit for bit. Both are in `--json`."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from few_records import records_of as stored
@@ -10,7 +9,7 @@ from pages import html_text, results_text, tables_text
 from records import measurement, record
 
 from bakeoff.record.schema import InputCopy, Measurement, Record, Samples
-from bakeoff.record.store import Records, load_all, save
+from bakeoff.record.store import Records
 from bakeoff.report.pages import record as text_of_record
 from bakeoff.report.pages import sweep
 from bakeoff.report.render import terminal
@@ -76,20 +75,3 @@ def test_a_table_without_values_has_no_such_column(heading: str) -> None:
         rows = [line for line in text.splitlines() if line.startswith(("variant", "| variant", "<th"))]
         assert rows, name
         assert not [line for line in rows if heading in line], name
-
-
-def test_scripts_read_figures_and_records_keep_the_samples(tmp_path: Path) -> None:
-    made = replaying()
-    for entry in made:
-        save(tmp_path, entry)
-    read = load_all(tmp_path).current
-    assert [entry.record.measurement.input_copy for entry in read] == [None, REPLAYED, COPIED]
-    assert [row["copy_ms"] for row in sweep.as_rows(read)] == [
-        None,
-        {"in_call": False, "bytes": 3 << 20, "median_ms": 0.61},
-        {"in_call": True, "bytes": 3 << 20, "median_ms": None},
-    ]
-    shown = [terminal.render(text_of_record.document(entry)) for entry in read]
-    assert "in call: no\nbytes: 3.0 MiB\n" in shown[1]
-    assert "in call: yes\nbytes: 3.0 MiB\n" in shown[2]
-    assert "in call" not in shown[0]

@@ -10,26 +10,22 @@ import pytest
 from answers import present
 from pipeline_records import (
     BEST,
-    EAGER,
     MACHINE,
     failed,
     measured,
     pipeline_record,
-    programs,
     run_of_two,
     units,
 )
 from records import bakeoff, record
 
 from bakeoff.mix import parse_mix
-from bakeoff.record.finding import Finding
 from bakeoff.record.objective import OF_BUDGET, parse_objective
 from bakeoff.record.pipeline import Budget, Forecast, PipelineRecord, UnitKind
 from bakeoff.record.store import Records, StoredPipeline, load_all, save, supersede
 from bakeoff.report.document import Document, Text
-from bakeoff.report.figures import vega
 from bakeoff.report.figures.pipeline import units_figure, waterfall_figure
-from bakeoff.report.pages import files, history, mix, readme, results
+from bakeoff.report.pages import files, history, readme, results
 from bakeoff.report.pages import pipelines as pages
 from bakeoff.report.pipelines import MixRow, named, newest_budgets, pipeline_tables
 from bakeoff.report.render import markdown, terminal
@@ -96,29 +92,10 @@ class TestSections:
         rows = named(stored(pipeline_record(AOTI, "", failed(AOTI)), *run_of_two(0.5)))
         assert [row.name for row in rows] == ["best", "eager", "mix A"]
 
-    @pytest.mark.parametrize("width", [80, 120])
-    def test_no_table_is_wider_than_the_terminal(self, width: int) -> None:
-        shown = terminal.render(pages.of_runs(stored(*run_of_two(0.5), pipeline_record(AOTI, "", failed(AOTI)))), width)
-        tables = [line for line in shown.splitlines() if re.match("-+  -", line)]
-        assert len(tables) == 2
-        assert all(len(line) <= width for line in tables)
-        assert "ms a frame [95 %]" in shown
-
     def test_p99_is_of_a_hundred_units(self) -> None:
         many = replace(measured(), units=units([{"denoise": 40.0 + number} for number in range(100)]))
         assert re.search(r" 138\.00 ", rows_of(of_runs(pipeline_record(made=many)))["eager"])
         assert "p99" not in of_runs(pipeline_record())
-
-    def test_blocks_a_second_are_stated_where_the_unit_is_a_block(self) -> None:
-        made = replace(measured(), units=units([{"denoise": 200.0}] * 10, frames=[3] * 10))
-        assert re.search(r"15\.00 +5\.00 ", of_runs(pipeline_record(made=made, unit="block")))
-        assert "blocks/s" not in of_runs(pipeline_record())
-
-    def test_a_mix_that_lost_says_so(self) -> None:
-        shown = of_runs(*run_of_two(1.5))
-        assert "Deploy eager: it is faster than each mix that took turns with it." in shown
-        assert "0.67x [0.67, 0.67] slower" in shown
-        assert "best lost: eager is 1.50x as fast [1.50, 1.50]" in shown
 
     def test_equal_mixes_are_not_decided(self) -> None:
         (section,) = pages.sections(stored(*run_of_two(1.0)))
@@ -136,23 +113,6 @@ class TestSections:
         assert verdict.text.startswith("Not decided: eager is the fastest, but not shown to be faster")
         assert verdict.tone == "open"
 
-    def test_a_finding_that_is_the_reason_is_said_once(self) -> None:
-        findings = (Finding("contention", "others used the CPU"), Finding("busy-host", "load average 2.0"))
-        made = measured(status="unstable", reason="others used the CPU", findings=findings)
-        shown = of_runs(pipeline_record(made=made))
-        assert "\nunstable: others used the CPU" in shown
-        assert "finding contention" not in shown
-        assert "finding busy-host: load average 2.0" in shown
-
-    def test_a_remark_that_holds_for_all_is_said_once(self) -> None:
-        shown = of_runs(*run_of_two(0.5))
-        assert shown.count("no selftest on this machine") == 1
-        assert "\nno selftest on this machine" in shown
-
-    def test_a_run_without_eager_is_held_against_its_first_mix(self) -> None:
-        first, second = (replace(entry, role="") for entry in run_of_two(0.5))
-        assert ": it is 2.00x as fast as mix A [2.00, 2.00]" in of_runs(first, second)
-
     def test_an_unstable_mix_is_not_ranked_and_says_why(self) -> None:
         shown = of_runs(pipeline_record(), recompiled())
         assert "best: unstable: recompiled: wm.step" in shown
@@ -166,26 +126,6 @@ class TestSections:
             (place,) = (place for place, heading in enumerate(table.headings) if heading.text == "%")
             *shares, whole = (float(row[place].text) for row in table.rows if row[place].text)
             assert round(sum(shares), 1) == whole == 100.0
-
-    def test_programs_without_a_part_are_named_once(self) -> None:
-        made = replace(measured(), programs=(*programs(EAGER)[:1], *programs(EAGER, part="")[1:]))
-        shown = of_runs(pipeline_record(made=made, forecast=None))
-        assert shown.count("no promise: no ok record of image.decode on this machine") == 1
-
-    def test_one_record_in_full(self) -> None:
-        entries = stored(*run_of_two(0.5))
-        shown = terminal.render(mix.document_of(entries[1], entries), 100)
-        assert shown.startswith(f"mix: {BEST}")
-        assert "this mix is 2.00x as fast as eager [2.00, 2.00] (20 pairs of interleaved units" in shown
-        assert re.search(r"\ndenoise +\S+ +30\.315 ", shown)
-        assert "units: 1 opening, 1 filling, 20 steady" in shown
-
-    def test_the_history_names_typed_mixes_by_their_variants(self) -> None:
-        """Names such as `mix A` are those of one table."""
-        made = records(*(replace(entry, role="") for entry in run_of_two(0.5)))
-        page = markdown.render(history.of_machine(made, made.machines()[0]))
-        assert "wm=eager/fp32,image=eager/fp32" in page
-        assert "mix A" not in page
 
     def test_the_history_of_a_pipeline_tells_what_it_gained_in_turns(self) -> None:
         made = records(*run_of_two(0.5))
@@ -288,14 +228,6 @@ class TestTables:
             assert [row.name for row in table.rows] == ["best", "eager"]
             assert [(row.name, row.stale) for row in table.stale] == [("best", f"measured with {reason}")]
 
-    def test_two_mixes_of_one_role_have_different_names(self) -> None:
-        old = pipeline_record(AOTI, "best", measured(AOTI), created="2026-01-01T02:03:04.000000Z", run="old")
-        assert [row.name for row in named(stored(old, *run_of_two()))] == [
-            "best",
-            "best of 2026-01-01 02:03:04",
-            "eager",
-        ]
-
     def test_other_subjects_and_machines_have_tables_of_their_own(self) -> None:
         other = replace(pipeline_record(), machine=replace(MACHINE, machine_class="f" * 12))
         assert len(pipeline_tables(stored(*run_of_two(), pipeline_record(subject_id="other"), other))) == 3
@@ -329,11 +261,6 @@ class TestMarkdown:
         (tmp_path / MACHINE.folder / "records" / f"{names[0]}.json").unlink()
         assert len(files.check(tmp_path)) == len(written)
 
-    def test_pages_without_pipelines_say_nothing_of_them(self, tmp_path: Path) -> None:
-        save(tmp_path, record("eager", [1.0] * 20))
-        for path in files.update(tmp_path):
-            assert "ipeline" not in path.read_text()
-
     def test_a_superseded_run_is_not_shown(self, tmp_path: Path) -> None:
         names = [save(tmp_path, entry) for entry in run_of_two()]
         supersede(tmp_path, names[1], "another program ran")
@@ -355,12 +282,6 @@ class TestPictures:
         assert [point["kind"] for point in points[:3]] == ["opening", "filling", "steady"]
         assert [point["fill"] for point in points[:3]] == [1, 0, 1], "hollow: filling"
         assert [(point["unit"], point["compiled"]) for point in points if point["kind"] == "moved"] == [(5, "wm.step")]
-
-    def test_a_waterfall_names_phases_and_why_a_mix_has_no_bar(self) -> None:
-        rows = named(stored(*run_of_two(), pipeline_record(AOTI, "", failed(AOTI))))
-        text = vega.drawn(present(waterfall_figure(rows))).decode()
-        for words in ("denoise", "unattributed", "101.05 ms", "oom: needs 13 GiB"):
-            assert words in text
 
 
 class TestCommands:

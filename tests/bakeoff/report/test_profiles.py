@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import chromium, look
-from pipeline_records import BEST, EAGER, measured
+from pipeline_records import BEST
 from profile_records import NO_RECORDS, SEEN, on_cpu, on_gpu, profiled, stored
 
-from bakeoff.machine.files import write_atomically
 from bakeoff.record.codec import encode_json
-from bakeoff.record.finding import new_finding
-from bakeoff.record.pipeline import PipelineRecord, Units
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.store import load_all, save
 from bakeoff.report.figures import profile as figures
 from bakeoff.report.figures.vega import BETWEEN, Figure, colours
@@ -57,13 +54,6 @@ class TestTerminal:
         assert shown.index("launch-bound denoise (strong, at most") < shown.index("slow-kernel decode")
         assert re.search(r"slow_conv_dilated3d +decode +4 +25\.000 +49\.0 %", shown)
 
-    @pytest.mark.parametrize("width", [80, 120])
-    @pytest.mark.parametrize("record", [GPU, CPU])
-    def test_no_row_is_wider_than_the_terminal(self, record: PipelineRecord, width: int) -> None:
-        shown = text_of(record, width)
-        assert max(map(len, shown.splitlines())) <= width
-        assert re.search(r"sum .* 100\.0 % +\d+\.\d{3} +\d+\.\d{3}", shown), "what decides stays"
-
     def test_a_trace_is_where_it_was_asked_for(self) -> None:
         assert "\nTrace: traces/run/mix.json.gz in the cache folder" in text_of(GPU)
         shown = text_of(GPU, copies=Path("mine/traces"))
@@ -80,11 +70,6 @@ class TestTerminal:
         assert "told by torch.profiler." in same
         assert same.count("torch.profiler") == 1, "what holds for all lines is said once"
 
-    def test_what_was_left_out_says_so(self) -> None:
-        finding = new_finding("traced-unit", "of 5 traced units, unit 10 took 7.44 ms")
-        made = replace(CPU, measurement=replace(CPU.measurement, findings=(finding,)))
-        assert "\ntraced-unit: of 5 traced units, unit 10 took 7.44 ms\n" in text_of(made)
-
     def test_what_is_hidden_says_so(self) -> None:
         hidden = replace(SEEN[1], sight="hidden", tracer="", problem="timeout: no answer in 600 s")
         shown = text_of(profiled(on_cpu(programs=(SEEN[0], hidden))))
@@ -92,30 +77,11 @@ class TestTerminal:
         assert "30.32 not visible" in shown.split("\n\n")[1]
         assert "timeout: no answer in 600 s" in shown
 
-    def test_a_mix_without_a_profile_says_why(self) -> None:
-        failed = replace(GPU, measurement=replace(measured(EAGER), status="crashed", reason="out of luck", units=None))
-        shown = terminal.render(page.together([found_in(CPU)], [stored(failed)]))
-        assert f"\n{EAGER}: no profile: crashed: out of luck\n" in shown
-
 
 class TestHtml:
     def test_it_links_to_its_record_and_to_the_profiles_of_its_run(self) -> None:
         addresses = re.findall(r'href="([^"#]+)"', html_of(GPU))
         assert addresses == ["data:,", "../records/an-id.json", "../profiles/other.html"]
-
-    def test_a_browser_shows_its_pictures(self, tmp_path: Path) -> None:
-        chromium()
-        target = tmp_path / "page.html"
-        write_atomically(target, html_of(CPU).encode())
-        script = """
-            await painted();
-            const drawn = [...page.querySelectorAll("figure img")].filter((picture) => picture.naturalWidth > 500);
-            return { drawn: drawn.map((picture) => picture.alt),
-                     wide: page.documentElement.scrollWidth > frame.clientWidth };
-        """
-        found, console = look(target, script, tmp_path)
-        assert console == ""
-        assert found == {"drawn": ["One frame", "Units over time", "Allocated memory"], "wide": False}
 
 
 class TestFigures:
@@ -132,23 +98,11 @@ class TestFigures:
         found = figures.line_colours(found_in(GPU).table)
         assert found == {**colours(("denoise", "decode", "present")), **BETWEEN}
 
-    def test_the_page_of_a_long_run_stays_small(self) -> None:
-        units = long_run(found_in(GPU).units)
-        assert len(html_of(replace(GPU, measurement=replace(GPU.measurement, units=units)))) < 250_000
-
 
 def values(figure: Figure | None, layer: int) -> list[dict[str, Any]]:
     assert figure is not None
     found: list[dict[str, Any]] = figure.spec["layer"][layer]["data"]["values"]
     return found
-
-
-def long_run(units: Units) -> Units:
-    """The same units twenty times over."""
-    lines = tuple(replace(line, ns=line.ns * 20) for line in units.lines)
-    programs = tuple(replace(program, ns=program.ns * 20) for program in units.programs)
-    made = {name: getattr(units, name) * 20 for name in ("wall_ns", "started_ns", "frames", "kinds", "copied_bytes")}
-    return replace(units, lines=lines, programs=programs, **made)
 
 
 class TestFiles:
@@ -178,11 +132,6 @@ class TestFiles:
         assert left.startswith(f"{stray} is of records that are not there.")
         files.update(tmp_path)
         assert (path.read_bytes(), stray.exists()) == (before, False)
-
-    def test_records_without_a_profile_have_none(self, tmp_path: Path) -> None:
-        save(tmp_path, replace(GPU, measurement=measured(EAGER)))
-        records = load_all(tmp_path)
-        assert page.paths_of(tmp_path, records.pipelines) == list(page.pages(records)) == []
 
 
 class TestJson:

@@ -6,13 +6,12 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from few_records import THREE, at, block, definitions, ms, publish, stored
-from pipeline_records import failed, pipeline_record, run_of_two
+from few_records import THREE, at, definitions, ms, publish, stored
 from records import HOST, machine_of_host
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
-from bakeoff.record.store import Records, StoredPipeline, load_all, save, supersede
+from bakeoff.record.store import Records, load_all, save
 from bakeoff.report.groups import name_of
 from bakeoff.report.pages import readme, results
 from bakeoff.report.render.markdown import citations
@@ -41,15 +40,6 @@ class TestReadmeBlock:
         page.write_text(text.replace("10.95", "9.95"))
         assert readme.check(runs / "published") is not None
 
-    @pytest.mark.parametrize("text", [f"{readme.BEGIN}\n", f"{readme.END}\n{readme.BEGIN}\n"])
-    def test_block_without_an_end(self, runs: Path, text: str) -> None:
-        (runs.parent / "README.md").write_text(text)
-        for action in (lambda: readme.check(runs / "published"), lambda: publish(runs)):
-            with pytest.raises(BakeoffError) as error:
-                action()
-            assert error.value.code == "bad-page"
-        assert (runs.parent / "README.md").read_text() == text
-
     def test_cites_existing_records_only(self, runs: Path) -> None:
         save(runs, at(50, "eager", ms(11.0)))
         page = runs.parent / "README.md"
@@ -77,35 +67,6 @@ class TestReadmeBlock:
             "eager fp32",
         ]
         assert len(table.rows) == len(made)
-
-    def test_eager_is_shown_once(self) -> None:
-        made = (at(1, "eager", ms(1.0)), at(2, "inductor", ms(5.0)))
-        ((_, shown),) = shorts(chosen(Records(stored(*made), (), ())))
-        assert [name_of(entry.record) for entry in shown] == ["eager fp32", "inductor fp32"]
-
-    def test_no_line_is_wider_than_a_page(self) -> None:
-        wide = "inductor[" + ",".join(f"option{index}=value" for index in range(20)) + "]"
-        records = Records(stored(at(1, "eager", ms(9.0), label="a long label " * 30), at(2, wide, ms(1.0))), (), ())
-        assert max(map(len, block(records).splitlines())) <= 160
-
-    def test_a_frame_is_told_with_the_best_mix_and_its_baseline(self) -> None:
-        made = tuple(StoredPipeline(f"run_{place:07}f", entry) for place, entry in enumerate(run_of_two()))
-        text = " ".join(block(Records((), (), (), pipelines=made)).split())
-        assert (
-            "Deploy best, owl:200m/wm=inductor[freezing]/bf16,image=openvino/bf16@cpu: it is 2.00x as fast as eager "
-            "[2.00, 2.00] (20 pairs of interleaved units, one process each). Its frames/s by what is counted, each "
-            "with all before it: denoise "
-        ) in text
-        rows = [line.split("|") for line in block(Records((), (), (), pipelines=made)).splitlines() if line[:1] == "|"]
-        assert [[cell.strip() for cell in row[1:]] for row in rows[2:]] == [
-            ["**a frame of owl:200m**", "", "", "", "", "", "", ""],
-            ["best", "50.52", "19.79", "900", "2.00x", "1.0e-06", "[0000001](runs/published/RESULTS.md#0000001)", ""],
-            ["eager", "101.05", "9.90", "900", "", "1.0e-06", "[0000000](runs/published/RESULTS.md#0000000)", ""],
-        ]
-
-    def test_a_frame_of_mixes_that_are_not_ok_is_not_told(self) -> None:
-        made = StoredPipeline("run_01234567", pipeline_record(made=failed()))
-        assert block(Records((), (), (), pipelines=(made,))) == f"{readme.BEGIN}\n{readme.END}"
 
     @pytest.fixture
     def published(self, runs: Path) -> Path:
@@ -162,15 +123,3 @@ class TestReadmeBlock:
             (runs / "published" / results.NAME).read_text().replace("11.40", "10.40")
         )
         assert "RESULTS.md differs" in (readme.check(runs / "published") or "")
-
-    @pytest.mark.usefixtures("published")
-    def test_a_cited_entry_that_is_gone_or_superseded(self, runs: Path) -> None:
-        for name in citations((runs / "published" / results.NAME).read_text()):
-            (path,) = (runs / "published").glob(f"*/records/{name}.json")
-            content = path.read_bytes()
-            path.unlink()
-            assert name in (readme.check(runs / "published") or "")
-            path.write_bytes(content)
-            assert readme.check(runs / "published") is None
-        supersede(runs / "published", name, "busy")
-        assert readme.check(runs / "published") is not None

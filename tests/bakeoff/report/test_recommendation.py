@@ -97,10 +97,6 @@ class TestWithoutAFinal:
         rows[1] = record("inductor", made=measurement([0.49] * 45 + [0.9] * 15, "unstable", "x", findings=finding))
         assert said(rows).startswith("Not decided"), "its slower speed is above the other's faster one"
 
-    def test_one_row_has_nothing_to_be_compared_with(self) -> None:
-        assert "bakeoff compare" not in said([SLOW])
-        assert "inductor fp32" in said([SLOW])
-
 
 class TestWithAFinal:
     def test_the_faster_one_is_deployed_in_the_same_words_whichever_side_it_was(self) -> None:
@@ -142,31 +138,12 @@ class TestWithAFinal:
     def test_an_interval_of_rounds_is_none_of_processes(self, pairs: int, sure: str) -> None:
         assert sure_text(decide(final(FAST, SLOW, pairs=pairs))) == sure
 
-    def test_an_early_one_states_no_speed_up_that_three_sets_do_not_show(self) -> None:
-        near = record("eager", ms(2.45))
-        text = said([SLOW, FAST], final(FAST, SLOW, near, pairs=3))
-        assert deployed(text) == ["inductor[freezing] fp32"]
-        assert re.search(r"inductor\[freezing\] fp32 was 1\.\d+x as fast as eager fp32 in 3 pairs", text)
-        assert text.endswith("of processes: no difference shown.")
-
-    def test_where_the_best_two_are_alike_each_is_compared_with_eager(self) -> None:
-        """Such a final ends after its first pair of processes."""
-        alike = record("aoti", ms(2.0))
-        text = said([EAGER, alike, FAST], final(FAST, alike, EAGER, pairs=1))
-        assert "No difference shown between inductor[freezing] fp32 and aoti fp32 in the final" in text
-        assert text.count("as fast as eager fp32 in 1 pair of processes: no difference shown.") == 2
-
     def test_of_two_that_are_alike_the_one_with_the_lower_p99_is_deployed(self) -> None:
         steady, late = (record(name, [2.0] * 98 + [end] * 2) for name, end in (("aoti", 2.2), ("inductor", 9.0)))
         for sides in ((steady, late), (late, steady)):
             assert deployed(said([EAGER, steady, late], final(*sides, EAGER))) == ["aoti fp32"]
         few = record("inductor", [2.0] * 20)
         assert deployed(said([EAGER, steady, few], final(steady, few, EAGER))) == [], "its p99 is not known"
-
-    def test_a_p99_far_above_the_median_is_said(self) -> None:
-        late = record("inductor", [2.0] * 98 + [6.0] * 2)
-        assert "The p99 of inductor fp32 is 3.0x its median." in said([EAGER, late], final(late, EAGER))
-        assert "The p99 of" not in said([EAGER, SLOW], final(SLOW, EAGER))
 
     @pytest.mark.parametrize(
         "changes",
@@ -183,9 +160,6 @@ class TestWithAFinal:
         for index in range(2):
             sides = [replace(made, **changes) if number == index else made for number, made in enumerate((SLOW, EAGER))]
             assert deployed(said([EAGER, SLOW], final(*sides))) == []
-
-    def test_a_final_between_other_rows_decides_nothing(self) -> None:
-        assert deployed(said([EAGER, SLOW, FAST], final(SLOW, EAGER))) == []
 
     def test_the_newest_counts(self) -> None:
         old = final(SLOW, record("eager", ms(1.0)))
@@ -204,11 +178,6 @@ class TestWithAFinal:
         newer = final(FAST, SLOW, created="2026-01-03T04:00:00.000000Z")
         assert deployed(said([FAST, SLOW], failed, newer)) == ["inductor[freezing] fp32"]
         assert deployed(said([FAST, SLOW], replace(failed, created=newer.created), final(FAST, SLOW))) == []
-
-    def test_a_size_far_from_the_rows_stands_beside_theirs(self) -> None:
-        text = "the rows of the sweep say 1.19x, this race 2.50x"
-        found = replace(final(FAST, SLOW), findings=(Finding("off-rows", text),))
-        assert text in said([FAST, SLOW], found)
 
     def test_the_winner_is_marked_in_its_row(self) -> None:
         rows = stored(EAGER, SLOW, FAST)
@@ -236,23 +205,6 @@ class TestQuantisedRows:
         assert deployed(text) == ["inductor fp32"]
         assert text.endswith("make sweep MODEL=toy CHECKPOINT=FILE")
         assert "1.950 ms" in text
-
-    def test_slower_ones_are_not_named(self) -> None:
-        slower = record("int8", ms(20.0), quantisation="dynamic")
-        assert "int8" not in said([EAGER, SLOW, slower])
-
-    def test_alone_nothing_is_deployed(self) -> None:
-        text = said([QUANTISED])
-        assert deployed(text) == []
-        assert "CHECKPOINT=FILE" in text
-
-
-def test_is_the_first_line_of_each_table() -> None:
-    rows = stored(EAGER, replace(SLOW, batch=2))
-    _, *parts = re.split("={20,}\n\n", tables_text(rows))
-    assert len(parts) == 3, "what is said of both tables comes last"
-    for part, name in zip(parts, ("eager fp32", "inductor fp32"), strict=False):
-        assert name in part.splitlines()[0]
 
 
 def test_tables_without_a_final_get_one_command_for_all() -> None:

@@ -6,18 +6,15 @@ from typing import Any
 
 import pytest
 from few_records import TEN, stored, texts
-from pages import html_text, tables_text
+from pages import tables_text
 from records import measurement, record
 
-from bakeoff.process.jobs import TraceResult
-from bakeoff.record.policy import Policy
 from bakeoff.record.regimes import Regime
 from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
-from bakeoff.record.store import Records, Stored, load_all
+from bakeoff.record.store import Stored, load_all
 from bakeoff.report.groups import name_of
 from bakeoff.report.pages import record as one
 from bakeoff.report.render import terminal
-from bakeoff.sweeps.wave import with_trace
 
 
 def shown(entry: Stored) -> str:
@@ -59,30 +56,6 @@ class TestOneRecord:
         assert f"range: {words}" in rows
         assert "repeats: yes" in rows
         assert "x16 0.025 0.01 0.02" in rows
-
-    def test_a_policy_that_is_not_the_usual_one_is_said(self) -> None:
-        """On the record's own page, and below a table of it and another row."""
-        relaxed = record("inductor", TEN, policy=Policy(contention=5.0, trace=False))
-        said, entry = "policy: contention 5 (usual 0.2), trace 0 (usual 1)", stored(relaxed)[0]
-        assert said in shown(entry).splitlines()
-        assert f"inductor fp32: {said}" in tables_text(stored(record("eager", TEN), relaxed)).splitlines()
-        assert said in tables_text((entry,)).splitlines()
-        usual = stored(record("eager", TEN))
-        assert "policy" not in shown(usual[0]) + tables_text(usual)
-
-    @pytest.mark.parametrize("status", ["unavailable", "crashed", "build_failed"])
-    def test_of_a_row_without_numbers(self, status: str) -> None:
-        made = record(made=measurement(status=status, reason="why", traceback="Traceback\n  ValueError: x\n"))
-        text = shown(Stored("id", made))
-        assert f"status: {status}: why" in text
-        assert text.endswith("Traceback\n  ValueError: x")
-
-    def test_log_on_this_machine(self, tmp_path: Path) -> None:
-        made = record()
-        path = tmp_path / "cache" / made.log
-        path.parent.mkdir(parents=True)
-        path.touch()
-        assert one.log_path(made) == str(path)
 
 
 class TestProof:
@@ -132,10 +105,6 @@ class TestProof:
             ["cpp_fused_add_0", "60%", "2", "0.6", "ms", "yes"], ["aten::mm", "25%", "1", "0.25", "ms", "no"],
         ]  # fmt: skip
 
-    def test_a_fallback_is_printed(self) -> None:
-        made = measurement(TEN, "fell_back", "ran eager", proof=ProofRecord(fell_back="eager"))
-        assert "fell back: eager" in shown(Stored("id", record("inductor", made=made))).splitlines()
-
     def test_a_record_cannot_name_code_to_import(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "evil.py").write_text("raise SystemExit('was imported')\n")
         monkeypatch.syspath_prepend(tmp_path)
@@ -172,16 +141,3 @@ class TestProof:
         assert name_of(made) == name
         assert next(texts(stored(made)))[0] == name
         assert f"\n{name}  ok " in tables_text(stored(made))
-
-    def test_a_table_notes_an_incomplete_trace(self) -> None:
-        made = measurement(TEN, proof=ProofRecord(graph_hash="bb"))
-        assert self.PROOF.trace
-        trace = replace(self.PROOF.trace, graph_hash="aa")
-        made = with_trace(made, TraceResult(trace, {}, {}), "cpu")
-        text = tables_text(stored(record("eager", TEN), record("inductor", made=made)))
-        (finding,) = made.findings
-        assert f"inductor fp32: note: {finding.text} [proof.incomplete]" in text.splitlines()
-
-    def test_a_page_lists_the_longest_kernels(self, row: Record) -> None:
-        text = html_text(Records((Stored("id", row),), (), (), ()))
-        assert "cpp_fused_add_0 60%, aten::mm 25%" in text

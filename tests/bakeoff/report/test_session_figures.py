@@ -48,12 +48,6 @@ class TestTimeline:
         assert (mark["event"], mark["at"], mark["from"]) == ("checkpoint_loaded", "500.00 ms", 0)
         assert len(last.spec["layer"]) == 1, "no event was there"
 
-    def test_many_ranges_are_drawn_down_to_a_depth(self) -> None:
-        unit = RECORD.spans[0]
-        deep = replace(unit, spans=tuple(replace(unit.spans[0], depth=depth) for depth in range(1, 100)))
-        (figure,) = timeline_figures(replace(RECORD, spans=(deep,)))
-        assert max(bar["row"] for bar in values(figure, 0)) == 5
-
 
 class TestSeries:
     def test_the_mean_lies_in_a_band_and_events_are_marked(self) -> None:
@@ -64,12 +58,6 @@ class TestSeries:
         assert [band["y"]["field"], band["y2"]["field"], line["y"]["field"]] == ["least", "greatest", "mean"]
         assert [mark["event"] for mark in values(figure, 1)] == ["checkpoint_loaded", "saved (failed)"]
         assert "s after the start" in band["x"]["title"]
-
-    def test_unit_times_are_milliseconds(self) -> None:
-        figure = series_figure(RECORD.series[0], RECORD, "unit")
-        assert figure is not None
-        assert figure.heading == "unit, ms"
-        assert set(values(figure, 0)[0]["mean"]) == {100.0}
 
     def test_a_long_series_keeps_its_peak(self) -> None:
         figure = drawn_series([Point(at * MS, 1.0, 2.0, 9_000.0 if at == 777 else 3.0, 2) for at in range(2_000)])

@@ -6,11 +6,9 @@ import pytest
 from pages import tables_text
 from records import measurement, record
 
-from bakeoff.record.codec import decode, encode
 from bakeoff.record.schema import Record, Samples, SizeResult, SizeStatus
 from bakeoff.record.store import Stored
 from bakeoff.report.pages import record as page_of_record
-from bakeoff.report.pages import sweep
 from bakeoff.report.render import terminal
 from bakeoff.worker.sizes import size_findings, status_with_sizes, with_padding
 
@@ -54,18 +52,6 @@ def test_each_engine_has_its_time_and_word_at_each_size() -> None:
     assert "cudagraph" not in "\n".join(lines[:4])
 
 
-def test_the_data_have_every_size_and_static_rows_have_none() -> None:
-    rows = sweep.as_rows(STORED)
-    assert [("sizes" in row) for row in rows] == [True, True, False]
-    sizes: Any = rows[1]["sizes"]
-    assert [(one["size"], one["which"], one["status"], one["median_ms"]) for one in sizes] == [
-        ("x.0=2", "seen", "recompiled", 5.0),
-        ("x.0=4", "usual", "ok", 10.0),
-        ("x.0=6", "unseen", "refused", None),
-        ("x.0=8", "seen", "parity_failed", 20.0),
-    ]
-
-
 def test_the_record_says_of_each_size_what_happened_and_whose_inputs_it_had() -> None:
     entry = made(
         "inductor",
@@ -84,11 +70,6 @@ def test_the_record_says_of_each_size_what_happened_and_whose_inputs_it_had() ->
         "x.0=8 20.00 [20.00, 20.00] seen x 8x8 ok 1.5e-06 0.0001",
     ]
     assert "\nSizes" not in terminal.render(page_of_record.document(Stored("id", record("eager", TEN))))
-
-
-def test_records_keep_their_sizes_and_those_without_are_read() -> None:
-    for entry in RECORDS:
-        assert decode(encode(entry), "record") == entry
 
 
 @pytest.mark.parametrize(

@@ -71,18 +71,6 @@ def test_a_kernel_belongs_to_the_line_that_launched_it() -> None:
     assert {(row.name, row.line) for row in found.kernels.top} >= {("norm", "denoise"), ("conv", "decode")}
 
 
-def test_annotations_are_neither_kernels_nor_operators() -> None:
-    found = on_gpu(EVENTS)
-    assert found.kernels is not None
-    assert "denoise" not in {row.name for row in [*found.kernels.top, *found.operators.top]}
-    assert found.kernels.total_ns == (40 + 40 + 17 + 20 + 120 + 20 + 10) * 1000
-
-
-def test_what_is_outside_of_units_does_not_count() -> None:
-    outside = [launch(-50, 9), kernel("before", -40, -10, 9), launch(500, 10), kernel("after", 510, 520, 10)]
-    assert on_gpu([*EVENTS, *outside]) == on_gpu(EVENTS)
-
-
 def test_waits_of_the_host_are_named() -> None:
     events = [*EVENTS, TraceEvent("X", "cudaStreamSynchronize", "cuda_runtime", 50, 12, 1, 1, args={"correlation": 77})]
     (wait,) = on_gpu(events).synchronisations

@@ -9,7 +9,7 @@ from mixes import loop_of
 
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.pipelines import pipeline_names
-from bakeoff.trace.tags import LEVELS, TAGS, index_in, tag_of_line, tag_of_path
+from bakeoff.trace.tags import TAGS, tag_of_line, tag_of_path
 
 NETWORKS = ("wm", "image", "audio", "matrix-vae", "matrix-wm")
 
@@ -21,12 +21,6 @@ def paths(component: str) -> Iterator[str]:
         with torch.device("meta"):
             network = importlib.import_module(spec.network).build(config, workload, 1)
         yield from (path for path, _ in network.named_modules())
-
-
-def test_the_list_is_short_and_each_name_stands_for_one_level() -> None:
-    assert len(TAGS) == 29
-    assert set(TAGS.values()) == set(LEVELS)
-    assert not any("{" in tag or any(map(str.isdigit, tag)) for tag in TAGS)
 
 
 @pytest.mark.parametrize("name", pipeline_names())
@@ -47,15 +41,6 @@ def test_each_network_has_parts_at_both_levels(component: str) -> None:
     for path, tag in tags.items():
         above = [other for other in tags if path.startswith(f"{other}.")]
         assert all(TAGS[tags[other]] < TAGS[tag] for other in above), path
-
-
-def test_components_of_users_have_their_modules_named() -> None:
-    found = [tag_of_path("mine", path) for path in ("", "encoder", "encoder.0", "encoder.0.proj")]
-    assert found == [None, "module", "submodule", None]
-
-
-def test_the_index_is_an_argument() -> None:
-    assert (index_in("blocks.12"), index_in("head")) == (12, None)
 
 
 def test_every_component_of_the_project_is_covered() -> None:

@@ -36,25 +36,11 @@ def test_the_guide_s_file_turns_everything_on() -> None:
     assert found == expected
 
 
-def test_parts_of_a_file_load_too() -> None:
-    assert load(TOML[3]) == Settings(max_data_points=5_000, gpu_monitor_interval=1.0, cpu_monitor_interval=2.0)
-    assert load(TOML[4]) == Settings(monitor_gpu_temperature=False, monitor_gpu_power=False)
-    assert load(TOML[5]) == Settings()
-
-
 @pytest.mark.parametrize("place", range(6))
 def test_yaml_as_it_is_gives_the_same(place: int, tmp_path: Path) -> None:
     path = tmp_path / "profiling_config.yaml"
     path.write_text(guides.blocks("yaml")[place], encoding="utf-8")
     assert load(path) == load(TOML[place])
-
-
-def test_the_config_has_the_defaults_of_inferix() -> None:
-    config = ProfilingConfig()
-    assert (config.monitor_gpu_power, config.session_tags, config.profile_vae_decode) == (True, {}, None)
-    settings = config.settings()
-    assert (settings.enabled, settings.real_time_display, settings.max_data_points) == (False, True, 10_000)
-    assert settings.output_dir == "profiling_reports"
 
 
 def test_a_config_that_is_changed_gives_other_settings() -> None:
@@ -67,9 +53,3 @@ def test_a_config_that_is_changed_gives_other_settings() -> None:
         max_data_points=5_000,
         session_tags={"experiment": "optimization_v1"},
     )
-
-
-def test_a_config_warns_once_for_idle_fields() -> None:
-    with pytest.warns(UserWarning, match="nothing reads profile_vae_decode,") as said:
-        ProfilingConfig(profile_vae_decode=True).settings()
-    assert len(said) == 1

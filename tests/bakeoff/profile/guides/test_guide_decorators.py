@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,56 +48,6 @@ def test_a_pipeline_that_is_disabled_records_nothing(profiler: InferixProfiler) 
     profiler.install()
     assert Pipeline(_profiler=profiler, _profiling_enabled=False).run() == 1
     assert profiler.last_session is None
-
-
-def test_some_other_profiler_on_self_is_left_alone(profiler: InferixProfiler) -> None:
-    profiler.install()
-    Pipeline(profiler=SimpleNamespace(stage=None)).run()
-    assert record_of(profiler).name == "run"
-
-
-def test_a_property_that_raises_does_not_reach_the_pipeline(profiler: InferixProfiler) -> None:
-    class Odd(Pipeline):
-        @property
-        def profiler(self) -> None:
-            raise RuntimeError("not made yet")
-
-    profiler.install()
-    assert Odd().run() == 1
-    assert record_of(profiler).name == "run"
-
-
-def test_an_open_session_is_enough(profiler: InferixProfiler) -> None:
-    with profiler.session("outer"):
-        Pipeline().decode()
-    assert ("decode",) in paths(profiler)
-
-
-def test_a_session_that_fails_is_marked_and_raises(profiler: InferixProfiler) -> None:
-    class Failing:
-        _profiler = profiler
-
-        @profile_session("failing")
-        @add_profiling_event("done")
-        def run(self) -> None:
-            raise ValueError("no prompt")
-
-    with pytest.raises(ValueError, match="no prompt"):
-        Failing().run()
-    assert record_of(profiler).status == "failed: ValueError: no prompt"
-    (done,) = events(profiler, "done")
-    assert (done.failed, done.data) == (True, {"error": "ValueError: no prompt"})
-
-
-def test_sessions_of_methods_that_call_each_other_are_one(profiler: InferixProfiler) -> None:
-    class Nested(Pipeline):
-        @profile_session("outer")
-        def outer(self) -> int:
-            return self.run()
-
-    Nested(profiler=profiler).outer()
-    assert record_of(profiler).name == "outer"
-    assert ("run", "decode") in paths(profiler)
 
 
 def test_a_callback_that_raises_becomes_an_event(profiler: InferixProfiler) -> None:
@@ -212,23 +161,6 @@ def test_a_block_without_a_time_of_the_caller_is_measured(tmp_path: Path) -> Non
     found = present(profiler.diffusion_analyzer.get_block_analysis())
     assert found["total_computation_time_ms"] == pytest.approx(units.wall_ns / 1e6)
     assert found["total_frames"] == 48
-
-
-def test_a_time_that_is_known_after_the_call_is_the_one_that_counts(profiler: InferixProfiler) -> None:
-    class Blocks:
-        _profiler = profiler
-
-        @profile_block_computation(
-            lambda args, _kwargs: {"block_index": 0, "block_size": 3, "computation_time_ms": args[0]["ms"]}
-        )
-        def block(self, measured: dict[str, float]) -> None:
-            measured["ms"] = 25.0
-
-    with profiler.session("blocks"):
-        Blocks().block({"ms": 0.0})
-        Blocks().block({})
-    (units,) = record_of(profiler).units
-    assert (units.count, units.wall_ns) == (2, 50_000_000)
 
 
 def test_arguments_reach_a_callback_by_position_or_by_name(profiler: InferixProfiler) -> None:

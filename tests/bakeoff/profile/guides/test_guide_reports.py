@@ -35,15 +35,3 @@ def test_a_folder_of_ranks_is_aggregated(tmp_path: Path) -> None:
     report = aggregate_reports(str(ranks_in(tmp_path / "run")), str(output))
     assert report.folder == "run"
     assert json.loads(output.read_text(), parse_constant=pytest.fail) == {"folder": "run", "rate": None}
-
-
-def test_the_only_run_of_a_folder_is_found(tmp_path: Path) -> None:
-    ranks_in(tmp_path / "reports" / "run")
-    (tmp_path / "reports" / "other").mkdir()
-    assert aggregate_reports(tmp_path / "reports", tmp_path / "out.json").folder == "run"
-
-
-def test_of_several_runs_none_is_chosen(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        ranks_in(tmp_path / "reports" / name)
-    assert aggregate_reports(tmp_path / "reports", tmp_path / "out.json").folder == "reports"

@@ -4,13 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rank_records import DECODE, MS, curve, lockstep, on, parallel, record, span, total, watched, with_opening, write
+from rank_records import DECODE, MS, curve, lockstep, on, parallel, record, total, watched, with_opening, write
 
 from bakeoff.profile.ranks.aggregate import aggregate, scaling_of
-from bakeoff.record.finding import Finding
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.ranks import RanksReport, Spread
-from bakeoff.record.session import RecordingCost, SessionRecord, UnitSpans, UnitTotals
+from bakeoff.record.session import RecordingCost, SessionRecord
 
 SLOW_2 = (5, 5, 25, 5)
 
@@ -141,11 +140,6 @@ def test_the_straggler_is_compared_with_the_others_alone(
         assert found.margin_ns >= (denoise_ms[rank] - sorted(denoise_ms)[-2]) * MS
 
 
-def test_the_rate_of_one_video_is_known_where_one_rank_alone_counts_frames(tmp_path: Path) -> None:
-    ranks = [record(rank, 5 if rank else 15, frames=12 if rank == 1 else 0, world=2) for rank in range(2)]
-    assert of(tmp_path, *ranks).frames_per_s == pytest.approx(12 / 0.020)
-
-
 def test_videos_of_each_rank_add_up(tmp_path: Path) -> None:
     ranks = parallel("data", [record(0, 5), record(1, 5), record(2, 25), record(3, 5)])
     report = of(tmp_path, *ranks)
@@ -164,13 +158,6 @@ def test_ranks_that_disagree_about_parallelism_have_no_rate(tmp_path: Path) -> N
     report = of(tmp_path, ranks[0], *parallel("data", ranks[1:]))
     assert report.frames_per_s is None
     assert "others that each makes its own" in report.frames_text
-
-
-def test_least_and_greatest_say_which_rank(tmp_path: Path) -> None:
-    report = of(tmp_path, *lockstep((5, 7, 25, 6)))
-    found = spread(report, "phase.denoise")
-    assert (found.least, found.least_rank, found.median, found.greatest, found.greatest_rank) == (5, 0, 6.5, 25, 2)
-    assert found.count == 4
 
 
 def test_figures_are_the_union_over_ranks(tmp_path: Path) -> None:
@@ -204,22 +191,6 @@ def test_a_long_opening_unit_is_not_compared_with_steady_ones(tmp_path: Path) ->
     assert report.straggler is not None
     assert report.straggler.rank == 2
     assert report.frames_per_s == pytest.approx(12 / 0.030)
-
-
-def test_where_an_opening_unit_was_not_kept_the_report_says_that_phases_hold_it(tmp_path: Path) -> None:
-    ranks = [with_opening(made, 5) for made in lockstep((5, 5))]
-    ranks[1] = replace(ranks[1], spans=ranks[1].spans[1:])
-    report = of(tmp_path, *ranks)
-    assert "phases of all units" in report.counted
-    assert sum(row.units for row in report.rows) == 20
-
-
-def test_a_rank_without_steady_units_makes_all_count_all(tmp_path: Path) -> None:
-    first, second = lockstep((5, 5))
-    opening = replace(second.units[0], kind="opening")
-    report = of(tmp_path, first, replace(second, units=(opening,)))
-    assert report.counted == "all units, because 1 of 2 ranks have no steady one"
-    assert [row.units for row in report.rows] == [10, 10]
 
 
 def test_ranks_without_units_are_compared_by_whole_sessions(tmp_path: Path) -> None:
@@ -299,40 +270,6 @@ def test_a_rank_that_left_out_phases_is_said(tmp_path: Path) -> None:
     assert (problem.code, problem.text[:36]) == ("dropped", "rank 2 left out ranges of kind phase")
 
 
-def test_findings_of_records_are_kept_with_their_ranks(tmp_path: Path) -> None:
-    ranks = [replace(made, findings=(Finding("overhead", "too much"),)) for made in lockstep((5, 5, 5))]
-    ranks[1] = replace(ranks[1], findings=())
-    assert of(tmp_path, *ranks).findings == {"overhead: too much": (0, 2)}
-
-
-def test_a_compiling_unit_that_overlaps_nothing_is_subtracted_with_its_collectives(tmp_path: Path) -> None:
-    made = record(0, 5, world=1)
-    kept = UnitSpans(
-        10,
-        "compiling",
-        12,
-        0,
-        110 * MS,
-        # Inner ranges end, and are kept, before outer ones.
-        (
-            span("step", "step", 2, 0, 60),
-            span("denoise", "phase", 1, 0, 60),
-            span("all_reduce", "collective", 1, 60, 40),
-            span("decode", "phase", 1, 100, 10),
-        ),
-    )
-    more = {(): 110, ("unit",): 110, ("unit", "denoise"): 60, ("unit", "denoise", "step"): 60,
-            ("unit", "all_reduce"): 40, ("unit", "decode"): 10}  # fmt: skip
-    compiled = replace(
-        made,
-        units=(*made.units, UnitTotals("compiling", 1, 12, 0, 110 * MS, 110 * MS, 110 * MS)),
-        spans=(*made.spans, kept),
-        ranges=tuple(replace(each, total_ns=each.total_ns + more[each.path] * MS) for each in made.ranges),
-    )
-    (row,) = of(tmp_path, compiled).rows
-    assert (row.work_ns, row.collectives) == (9 * MS, {"all_reduce": 1 * MS})
-
-
 def of_size(folder: Path, world: int, denoise_ms: int, **changes: object) -> RanksReport:
     """A run whose units take so many milliseconds and five besides."""
     made = (replace(record(rank, denoise_ms, world=world), **changes) for rank in range(world))  # type: ignore[arg-type]
@@ -367,9 +304,3 @@ def test_runs_that_differ_in_more_than_their_size_are_left_out_of_scaling_and_sa
         "another run has 2 ranks too",
     ]
     assert scaling_of([one])[0] == scaling_of([])[0] == {}
-
-
-def test_other_versions_are_compared_and_said(tmp_path: Path) -> None:
-    rates, notes = scaling_of([of_size(tmp_path, 1, 95), of_size(tmp_path, 2, 55, environment={"torch": "2.14.0"})])
-    assert len(rates) == 2
-    assert [note.partition(" differs from ")[2].endswith(": torch") for note in notes] == [True]

@@ -89,18 +89,6 @@ def test_without_a_store_ranks_of_a_run_have_one_group_and_its_sessions_differ(m
     assert group_of_another_process(1, 1, **run | {"MASTER_PORT": "29501"}) != first
 
 
-def test_nothing_that_tells_runs_apart_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    told(monkeypatch, RANK="0", WORLD_SIZE="2")
-    assert "two runs of this world size look like one" in found()[1][0]
-
-
-def test_a_world_of_one_needs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    told(monkeypatch, RANK="0", WORLD_SIZE="1")
-    (first, said), (second, _) = found(), found()
-    assert said == []
-    assert first.group != second.group
-
-
 class OneStore:
     """A store of which every rank but this one is missing."""
 

@@ -31,13 +31,6 @@ def test_a_missing_rank_and_a_torn_file_are_named_and_the_rest_counts(tmp_path: 
     assert (report.straggler.rank, report.straggler.cause) == (2, "denoise")
 
 
-def test_many_missing_ranks_are_one_sentence(tmp_path: Path) -> None:
-    report = aggregate(write(tmp_path, [record(2, world=9), record(6, world=9)]))
-    assert report.missing == (0, 1, 3, 4, 5, 7, 8)
-    (missing,) = of(report, "missing")
-    assert missing.text.startswith("ranks 0-1, 3-5, 7-8 of 9 have no file")
-
-
 def test_ranks_that_were_expected_are_missing(tmp_path: Path) -> None:
     write(tmp_path, lockstep((5, 5)))
     report = aggregate(tmp_path, expect=3)
@@ -62,14 +55,6 @@ def test_files_of_another_run_are_foreign(tmp_path: Path) -> None:
     assert report.is_whole
 
 
-def test_of_two_runs_with_as_many_ranks_the_later_one_counts(tmp_path: Path) -> None:
-    write(tmp_path, [replace(record(0, world=1), started_wall_ns=STARTED)])
-    later = on(replace(record(0, world=1), started_wall_ns=STARTED + 1), group="later")
-    (tmp_path / "rank-00000-again.session.json").write_bytes(encoded(later))
-    report = aggregate(tmp_path)
-    assert (report.group, [row.file for row in report.rows]) == ("later", ["rank-00000-again.session.json"])
-
-
 def test_of_two_files_of_one_rank_the_one_named_after_it_counts(tmp_path: Path) -> None:
     write(tmp_path, lockstep(SLOW_2))
     stray = replace(record(2, 5), started_wall_ns=STARTED + 10**9)
@@ -79,14 +64,6 @@ def test_of_two_files_of_one_rank_the_one_named_after_it_counts(tmp_path: Path) 
         "rank-00007.session.json is a second file of rank 2; rank-00002.session.json counts"
     ]
     assert [row.file for row in report.rows if row.rank == 2] == ["rank-00002.session.json"]
-
-
-def test_the_record_of_a_process_that_was_alone_is_foreign(tmp_path: Path) -> None:
-    write(tmp_path, lockstep((5, 5)))
-    (tmp_path / "toy.session.json").write_bytes(encoded(replace(record(), rank=None)))
-    report = aggregate(tmp_path)
-    assert of(report, "left-out")[0].text.startswith("toy.session.json is of a process")
-    assert report.is_whole
 
 
 HOSTILE = {
@@ -114,15 +91,6 @@ def test_a_hostile_file_is_one_sentence_and_the_others_count(tmp_path: Path, nam
     assert report.straggler is not None
 
 
-def test_a_file_that_claims_ten_gigabytes_is_not_read(tmp_path: Path) -> None:
-    write(tmp_path, lockstep((5, 5)))
-    with (tmp_path / "rank-00002.session.json").open("wb") as file:
-        file.truncate(10 << 30)  # sparse
-    report = aggregate(tmp_path)
-    assert report.unreadable == ("rank-00002.session.json",)
-    assert "10,737,418,240 bytes" in of(report, "unreadable")[0].text
-
-
 def test_links_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
     write(tmp_path, lockstep((5, 5)))
     (tmp_path / "rank-00002.session.json").symlink_to("rank-00001.session.json")
@@ -135,20 +103,6 @@ def test_links_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
         "cannot be read: it is not a regular file; left out",
         "cannot be read: it is not a regular file; left out",
     ]
-
-
-def test_the_name_of_a_file_cannot_change_a_terminal(tmp_path: Path) -> None:
-    write(tmp_path, lockstep((5, 5)))
-    (tmp_path / "rank-00002\x1b[2J\n.session.json").write_bytes(b"{}")
-    (problem,) = aggregate(tmp_path).problems
-    assert problem.text.isprintable()
-
-
-def test_other_files_beside_them_are_left_alone(tmp_path: Path) -> None:
-    write(tmp_path, lockstep((5, 5)))
-    for name in ("page.html", "rank-00000.report.json", ".x.tmp", "notes.json", "rank-00000.samples.jsonl"):
-        (tmp_path / name).write_text("?")
-    assert aggregate(tmp_path).problems == ()
 
 
 def test_a_folder_without_ranks_says_where_there_are_some(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import re
 
-from bakeoff.report.document import Cell, Command, Details, Document, Heading, Lines, Link, Section, Text, blocks, table
+from bakeoff.report.document import Cell, Details, Document, Heading, Lines, Link, Section, Text, blocks, table
 from bakeoff.report.render import html, markdown, terminal
 
 HOSTILE = "<script>alert(1)</script> [x](javascript:y) a|b"
@@ -67,17 +67,3 @@ def test_lines_of_a_program_keep_their_spaces_and_are_text() -> None:
     assert terminal.render(page) == "Traceback\n  <b> [2J"
     assert markdown.render(page) == "    Traceback\n      <b> [2J\n"
     assert "<pre>Traceback\n  &lt;b&gt; [2J</pre>" in html.render(page, interactive=False)
-
-
-def test_numbers_are_sorted_as_numbers_and_what_is_none_comes_last() -> None:
-    found = table((Heading("name"), Heading("ms", numeric=True)), [("b", "1,234.5 ms"), ("2", "unknown"), ("c", "9 %")])
-    assert found is not None
-    assert [[cell.order for cell in row] for row in found.rows] == [["b", 1234.5], ["2", ""], ["c", 9.0]]
-
-
-def test_what_is_code_stays_code() -> None:
-    """A name with backticks, or a printed line that holds another one, cannot end it."""
-    made = (Command("bakeoff sweep '`<b>``'"), Lines(("one\n<b>two</b>",)))
-    code, lines = markdown.render(Document("", made)).strip("\n").split("\n\n")
-    assert code == "``` bakeoff sweep '`<b>``' ```"
-    assert [line[:4] for line in lines.splitlines()] == ["    ", "    "]

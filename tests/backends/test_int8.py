@@ -1,7 +1,5 @@
 """torchao int8 on a toy: which layers it quantises, why it skips the others, and that inductor multiplies integers."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.backends.int8 import BACKEND, Options
 from bakeoff.backends.quantization import choose, quantise_linear
 from bakeoff.backends.torch_internals import TUNED
-from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
 
@@ -70,13 +67,6 @@ def test_none_qualifies(case: str) -> None:
         quantise_linear(module, None, "int8", filtered, least)
     assert refused.value.code == "unsupported"
     assert [fact for fact in facts if fact not in str(refused.value)] == []
-
-
-def test_a_build_without_qualifying_layers_is_unsupported(tmp_path: Path) -> None:
-    with pytest.raises(StageError) as refused:
-        build_toy("world/int8+eager/fp32", tmp_path)
-    assert refused.value.status == "unsupported"
-    assert "65536" in refused.value.reason
 
 
 @NEEDS_COMPILER
@@ -142,13 +132,6 @@ def test_the_settings_of_inductor_that_torchao_changes_are_stated_and_recorded()
         assert prepared.settings.items() <= settings().items()
 
 
-def test_no_setting_of_inductor_is_read_before_it_is_imported() -> None:
-    code = "import sys; from bakeoff.worker.torch_flags import settings; "
-    code += "print([n for n in settings() if 'inductor' in n], 'torch._inductor' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[] False"
-
-
 class Rows(nn.Module):
     """One linear layer with 32 rows, one with a single row, and one that is called with both, by parts."""
 
@@ -197,34 +180,6 @@ def test_layers_with_too_few_rows_for_torch_2_11_are_left_out(tmp_path: Path, mo
     assert set(made.skipped) == {"one", "parts"}
     assert all("its input has 1 row," in reason for reason in made.skipped.values())
     assert all(type(layer.weight) is nn.Parameter for layer in (module.one, module.parts))
-
-
-def test_only_layers_with_too_few_rows_are_refused_before_anything_is_quantised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(int8, "int8_product", torch_2_11)
-    module = Rows().requires_grad_(False)
-    with pytest.raises(Unsupported, match=r"one, parts, many: its input has 1 row,.*; its input has 16 rows"):
-        BACKEND.prepare(module, {"x": torch.zeros(1, 16, 32)}, Options(least=0), on_cuda(tmp_path))
-    assert type(module.many.weight) is nn.Parameter
-
-
-@pytest.mark.parametrize("options", [Options(least=0), Options(kind="weight-only", least=0)])
-def test_a_torch_that_takes_few_rows_leaves_none_out(tmp_path: Path, options: Options) -> None:
-    """The CPU's product, like that of a torch with pytorch#178469, takes any number of rows."""
-    made = BACKEND.prepare(Rows().requires_grad_(False), {"x": torch.zeros(1, 32, 32)}, options, on_cuda(tmp_path))
-    assert set(made.quantised) == {"many", "one", "parts"}
-
-
-def test_another_error_of_the_product_is_not_taken_for_few_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(_left: Tensor, _right: Tensor) -> Tensor:
-        raise RuntimeError("CUDA error: out of memory")
-
-    monkeypatch.setattr(int8, "int8_product", broken)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        BACKEND.prepare(Rows(), {"x": torch.zeros(1, 32, 32)}, Options(least=0), on_cuda(tmp_path))
 
 
 def with_amx(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,11 +66,3 @@ def test_the_library_partitions_as_the_table_says(use: str, table: dict[str, tup
     ran = subprocess.run([sys.executable, str(TOOL), WHEEL, variant], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert rows(ran.stdout) == {variant: table[variant]}
-
-
-@pytest.mark.skipif(not WHEEL, reason="set TORCH_TENSORRT_WHEEL to a wheel of torch-tensorrt 2.13.0 to partition anew")
-def test_what_is_not_named_is_refused() -> None:
-    variant = "example:all.forward/tensorrt-aot[external=first]/bf16@cuda"
-    ran = subprocess.run([sys.executable, str(TOOL), WHEEL, variant], capture_output=True, text=True, check=False)
-    assert ran.returncode != 0
-    assert "PyTorch would also run aten.cummax" in ran.stderr

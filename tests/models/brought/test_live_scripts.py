@@ -119,12 +119,6 @@ module[2].forward = noted
     assert run("-c", f"{READ}print(model.module(*args))", "live", folder=tmp_path) == "80\n"
 
 
-def test_what_cannot_travel_is_named_where_a_method_uses_it(tmp_path: Path) -> None:
-    body = "LOCK = threading.Lock()\nclass Net(nn.Module):\n    def forward(self, x):\n        return LOCK and x\n"
-    said = run("-c", f"{HEAD}{body}module, x = Net(), 1\n{WRITE}", "live", folder=tmp_path)
-    assert said.startswith("Net cannot travel to another process: forward.LOCK is a _thread.lock; give ")
-
-
 def test_a_file_beside_the_script_is_imported_from_there_as_it_was(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()

@@ -1,23 +1,19 @@
 """`python -m tests.golden`: the golden files of all components pass, a wrong output fails, and bad files are named."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from golden_files import GOLDEN
 from safetensors.torch import load_file, save_file
 
+main = runpy.run_path(str(GOLDEN / "__main__.py"))["main"]
 FILES = sorted(GOLDEN.glob("*.safetensors"))
-
-
-def replay(*files: Path) -> tuple[int, list[str], list[str]]:
-    """Exit code, lines of output and lines of errors."""
-    command = [sys.executable, "-m", "tests.golden", *map(str, files)]
-    done = subprocess.run(command, cwd=GOLDEN.parents[1], capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
 
 
 def copy(folder: Path, name: str, about: Any = None) -> Path:
@@ -32,15 +28,17 @@ def copy(folder: Path, name: str, about: Any = None) -> Path:
 
 def test_every_output_of_every_golden_file_passes() -> None:
     assert len(FILES) == 8
-    code, out, errors = replay(*FILES)
-    assert (code, errors) == (0, [])
+    command = [sys.executable, "-m", "tests.golden", *map(str, FILES)]
+    done = subprocess.run(command, cwd=GOLDEN.parents[1], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    out = done.stdout.splitlines()
     counts = [sum(key.startswith("outputs.") for key in load_file(file)) for file in FILES]
     for file, count in zip(FILES, counts, strict=True):
         assert f"{file.name}: {count} of {count} outputs pass" in out
     assert len([line for line in out if line.endswith("  pass")]) == sum(counts)
 
 
-def test_wrong_outputs_fail_and_are_named(tmp_path: Path) -> None:
+def test_wrong_outputs_fail_and_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changes = ("off", "nan", "shape", "unknown", "tolerance")
     paths = [copy(tmp_path, name) for name in changes[:-1]]
     right = load_file(paths[0])
@@ -52,8 +50,10 @@ def test_wrong_outputs_fail_and_are_named(tmp_path: Path) -> None:
         changed = {"outputs.audio": audio[path.stem]} if path.stem in audio else {"outputs.video": torch.zeros(1)}
         save_file(right | changed | {"outputs.aux.other": torch.zeros(1)}, path)
     paths.append(copy(tmp_path, "tolerance", {"suggested_tolerance_fp32": {"atol": 1e-9, "rtol": 0.0}}))
-    code, out, errors = replay(*paths)
-    assert (code, errors) == (1, [])
+    assert main(paths) == 1
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    out = printed.out.splitlines()
     failed = [line.split()[0] for line in out if line.endswith("|b|  FAIL")]
     assert failed[:4] == ["audio", "audio", "audio", "video"]
     verdicts = dict(line.split(": ") for line in out if ": " in line)
@@ -68,4 +68,4 @@ def test_a_file_of_which_nothing_can_be_compared_fails(tmp_path: Path) -> None:
     path = copy(tmp_path, "other")
     tensors = {name: tensor for name, tensor in load_file(path).items() if not name.startswith("outputs.")}
     save_file(tensors | {"outputs.aux.other": torch.zeros(1)}, path)
-    assert replay(path)[0] == 1
+    assert main([path]) == 1

@@ -182,12 +182,6 @@ def test_layers_with_too_few_rows_for_torch_2_11_are_left_out(tmp_path: Path, mo
     assert all(type(layer.weight) is nn.Parameter for layer in (module.one, module.parts))
 
 
-def with_amx(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torchao 0.18 multiplies int8 by int8 where torch says that there is AMX (torchao/kernel/intmm.py)."""
-    monkeypatch.setattr("torchao.kernel.intmm._cpu_is_amx_tile_supported", lambda: True)
-    monkeypatch.setattr("torchao.kernel.intmm._cpu_is_vnni_supported", lambda: True)
-
-
 def test_layers_whose_one_row_stays_unwritten_on_a_cpu_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,32 +208,6 @@ def test_a_cpu_whose_results_are_right_leaves_none_out(
     monkeypatch.setattr(int8, "int8_product", product)
     made = BACKEND.prepare(Rows().requires_grad_(False), {"x": torch.zeros(1, 32, 32)}, options, on_cpu(tmp_path))
     assert set(made.quantised) == {"many", "one", "parts"}
-
-
-class OneRow(nn.Module):
-    """Two layers; inductor gives the input of the one with a single row stride 0 where that is multiplied as it is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.many, self.one = nn.Linear(64, 64), nn.Linear(64, 64)
-
-    def forward(self, x: Tensor) -> tuple[Tensor]:
-        return (self.one(functional.silu(x.mean(1, keepdim=True))) * self.many(x),)
-
-
-@NEEDS_COMPILER
-def test_one_row_is_right_where_torchao_multiplies_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Because it is left out, unless torch has pytorch#194682. Quantised with torch 2.13, it was off by 1e3."""
-    with_amx(monkeypatch)
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    torch.manual_seed(0)
-    module, inputs = OneRow().requires_grad_(False), {"x": torch.randn(1, 32, 64)}
-    (expected,) = module(**inputs)
-    made = BACKEND.prepare(module, inputs, Options(least=0), on_cpu(tmp_path))
-    assert "many" in made.quantised
-    compiled = torch.compile(made.module, fullgraph=True)
-    results = [compiled(**inputs)[0] for _ in range(3)]
-    assert all(float((found - expected).norm() / expected.norm()) < 0.05 for found in results)
 
 
 def test_this_torch_is_tried_on_what_inductor_makes() -> None:

@@ -196,19 +196,6 @@ def test_recompilations_are_told_by_their_compilation() -> None:
     assert "2" in reason
 
 
-def test_profiler_events_of_inductor_are_known_by_name() -> None:
-    with torch_internals.inductor_settings(**{"cpp.enable_kernel_profile": True}):
-        run = torch.compile(Net(), fullgraph=True)
-        run(X)
-    with torch_internals.profile_every_thread() as recorded:
-        run(X)
-    names = [event.name for event in recorded.function_events]
-    assert sum(name.startswith(torch_internals.INDUCTOR_CALL) for name in names) == 1
-    assert any(name.startswith(torch_internals.INDUCTOR_KERNELS) for name in names)
-    enclosing = [name for name in names if name.startswith(torch_internals.WRAPPER_EVENTS)]
-    assert any(name.startswith("Torch-Compiled Region") for name in enclosing)
-
-
 def test_a_package_is_loaded_single_threaded_as_torch_itself_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

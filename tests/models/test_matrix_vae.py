@@ -123,18 +123,6 @@ def test_a_stream_of_blocks_follows_its_opening_and_gives_the_golden_chunks() ->
         assert close(state["steady3", f"cache.{index:02d}"], outputs[f"cache_after_chunk2.{index:02d}"], 1e-3)
 
 
-def test_first_frame_is_not_the_start_of_a_steady_call() -> None:
-    about, weights, inputs, outputs = golden()
-    config = config_of(about)
-    steady = build(config, "steady1")
-    steady.load_state_dict(weights)
-    video, *_ = steady(inputs["latent_chunk0"][:, :1], *zero_state(config))
-    assert not any(close(video[:, frame], outputs["video_chunk0"][:, 0], 0.01) for frame in range(4))
-
-
-# Parameters and keys
-
-
 # Work
 
 
@@ -196,9 +184,6 @@ def test_odd_configs_stream_alike_in_one_pass_and_frame_by_frame(odd: str) -> No
         frames.append(frame)
     assert close(torch.cat(frames, 1), video, 1e-9)
     assert all(close(one, other, 1e-9) for one, other in zip(state, caches, strict=True))
-
-
-# What depends on what
 
 
 # Numbers

@@ -102,9 +102,6 @@ def test_golden_file_of_a_shorter_window_is_met(window: int, tmp_path: Path) -> 
     assert all(one.passed for one in replayed)
 
 
-# Published keys and figures
-
-
 # The sampler, actions and positions
 
 
@@ -155,9 +152,6 @@ def test_tokens_are_rotated_by_frame_row_and_column() -> None:
     torch.testing.assert_close(angles[7 * 40 + 13], torch.cat((7 * by_axis, 13 * by_axis)))
 
 
-# Work
-
-
 # What depends on what
 
 
@@ -190,9 +184,6 @@ def test_every_input_moves_every_output_it_should(name: str) -> None:
         for source, gradient in zip(inputs, gradients, strict=True):
             moved = gradient is not None and bool((gradient != 0).any())
             assert moved == (one.name == "flow" or moves(source, one.name)), f"{source} and {one.name}"
-
-
-# The history
 
 
 # Precision
@@ -234,9 +225,6 @@ def test_sinusoid_of_a_timestep_is_exact(dtype: torch.dtype) -> None:
     found = sinusoid(t.to(torch.promote_types(dtype, torch.float32)))
     worst = float((found.double() - torch.cat((phases.cos(), phases.sin()), -1)).abs().max())
     assert worst < (1e-12 if dtype == torch.float64 else 3e-7)  # products rounded to fp32 are 6e-5 away
-
-
-# Checkpoints
 
 
 # Configs and names

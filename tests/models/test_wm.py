@@ -82,9 +82,6 @@ def test_calls_for_a_frame_count_the_denoising_steps_and_the_context_pass() -> N
     assert [workload(TINY, name, 2).frames_per_call for name in ("step", "context3", "full")] == [1, 3, 5]
 
 
-# Work
-
-
 # What depends on what
 
 

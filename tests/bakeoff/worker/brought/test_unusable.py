@@ -64,8 +64,10 @@ def written(folder: Path, made: str, returned: str) -> Source:
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, of what is not stable yet
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("where", RETURNED)
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [*(("input", kind) for kind in KINDS), *((where, "coo") for where in RETURNED if where != "input")],
+)
 def test_one_sentence_says_which_tensor_and_what_to_do(where: str, kind: str, tmp_path: Path) -> None:
     made, found, advice = KINDS[kind]
     returned, which = RETURNED[where]

@@ -2,8 +2,6 @@
 
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -12,7 +10,6 @@ pytest.importorskip("torch", reason="AOTInductor is a part of torch")
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy, check_misfits
 
 from bakeoff.backends import aoti
-from bakeoff.backends.aoti import BACKEND
 from bakeoff.backends.torch_internals import KERNEL_CONTEXT
 from bakeoff.worker.failures import StageError
 
@@ -89,15 +86,6 @@ class TestSeparateWeights:
             build_toy("world/aoti[freezing]/fp32", folder)
         assert refused.value.status == "unsupported"
         assert "freezing" in refused.value.reason
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("options", [aoti.Options(), aoti.Options(freezing=True), aoti.Options(max_autotune=True)])
-def test_a_traced_build_has_the_settings_of_the_timed_one(options: aoti.Options, device: str) -> None:
-    contexts: Any = [SimpleNamespace(device=device, trace=trace) for trace in (False, True)]
-    timed, traced = (aoti._settings(options, context, separate_weights=False) for context in contexts)
-    assert timed == traced
-    assert device in BACKEND.same_when_traced
 
 
 def test_the_package_that_is_timed_names_its_kernels_and_holds_no_paths(toy: Toy, folder: Path) -> None:

@@ -94,17 +94,6 @@ def test_exact_rounds_where_eager_does_and_plain_code_does_not(tmp_path: Path) -
         assert plain.error() > 1e-4
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize(
-    "options", [Options(), Options("max-autotune"), Options("max-autotune-no-cudagraphs"), Options(freezing=True)]
-)
-def test_a_traced_build_has_the_settings_of_the_timed_one(options: Options, device: str) -> None:
-    contexts: Any = [SimpleNamespace(device=device, trace=trace) for trace in (False, True)]
-    timed, traced = (_settings(options, context) for context in contexts)
-    assert timed == traced
-    assert device in BACKEND.same_when_traced
-
-
 @pytest.mark.parametrize(
     ("device", "options", "hashed"),
     [

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from compile_once import COMPILED
 from lab import FAST, Recorder, marked_folder, outcome, sweep
 from shared_headers import share_headers
 
@@ -222,8 +223,12 @@ def test_a_complete_record_that_cannot_be_stored_is_stored_as_the_sweep_is_resum
 def test_inductor_compiles_one_graph_and_finds_the_best_build_in_the_usual_place(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What it compiled in one folder serves it after that was renamed."""
+    """What it compiled in one folder serves it after that was renamed. torch's headers are precompiled once, by the
+    first build of all tests that needs them, in a phase of its own."""
     monkeypatch.setattr(wave, "_MOST", 1)  # builds beside each other have no wall time
+    headers = tmp_path / "compiled headers"
+    headers.touch()
+    monkeypatch.setenv(COMPILED, str(headers))
     policy = replace(FAST, build_deadline_s=300.0)
     request = Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu", policy=policy, threads=1)
     with marked_folder(tmp_path):
@@ -241,6 +246,8 @@ def test_inductor_compiles_one_graph_and_finds_the_best_build_in_the_usual_place
         assert int(str(proof.facts["kernels_generated"])) >= 1
         assert build is not None
         assert {finding.code for finding in measurement.findings} <= {"busy-host", "contention", "warm-up"}
+        assert "headers" in entry.record.phase_s
+    assert headers.read_text().split().count("header") <= 1, "of two builds without caches"
     compiled_before = {path.name for path in (tmp_path / "cache/compiled").rglob("*.so")}
     assert compiled_before
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(SUPPORT))
 
 from compile_once import SHARED, put_on_path  # noqa: E402
 from forked_workers import SERVER, SWITCH, Subprocess  # noqa: E402
-from lab import FAST, SHORT_LOOK_S, Recorder  # noqa: E402
+from lab import FAST, SHORT_LOOK_S, TORCHLESS, Recorder  # noqa: E402
 
 from bakeoff.machine import host, paths  # noqa: E402
 from bakeoff.process import supervisor  # noqa: E402
@@ -37,8 +37,9 @@ LONGEST = (
     "artifact/test_export.py",
     "models/test_every_component.py",
     "backends/test_several_engines.py",
-    "artifact/test_given.py",
-    "sweeps/test_headers.py",
+    "artifact/test_conditions.py",
+    "tests/test_gpu_evidence_fast.py",
+    "worker/test_regimes.py",
     "selftest/test_real_compilers.py",
     "cli/test_inspect_sweep.py",
     "tests/test_pipeline_examples.py",
@@ -183,3 +184,11 @@ def fast() -> Policy:
 @pytest.fixture
 def progress() -> Recorder:
     return Recorder()
+
+
+@pytest.fixture
+def torchless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have workers that measure nothing and are sure of their times; the code that records name stays the same."""
+    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+    monkeypatch.setattr(paths, "commit", lambda: ("", False))  # somebody may edit meanwhile
+    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")

@@ -72,10 +72,6 @@ def test_pins_and_resolved_versions_meet_every_requirement(name: str) -> None:
     assert unmet(extras, pins(ROOT / name)) == []
 
 
-def test_constraints_pin_the_cpu_extra_too() -> None:
-    assert unmet(("cpu",), pins(ROOT / "constraints.txt")) == []
-
-
 @pytest.mark.parametrize("name", RESOLVED)
 def test_torch_tensorrt_is_made_for_this_torch(name: str) -> None:
     """torch-tensorrt takes one minor version of torch, and four distributions make up one TensorRT."""

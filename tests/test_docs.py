@@ -147,22 +147,6 @@ def test_every_tag_of_a_trace_is_explained() -> None:
     assert all(meaning for *_, meaning in rows)
 
 
-def test_every_name_of_other_scripts_has_its_tag() -> None:
-    text = (ROOT / "docs" / "trials" / "other-scripts.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"\| `([^`]+)` \|$", text, re.MULTILINE))
-    assert {
-        "unit",
-        "denoise",
-        "context",
-        "decode",
-        "present",
-        "glue",
-        "call",
-        "head",
-        "upsample",
-    } <= named & TAGS.keys()
-
-
 def test_every_folder_and_file_of_the_package_has_its_place() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     part = text.partition("\n## Where things are\n")[2].partition("\n## ")[0]

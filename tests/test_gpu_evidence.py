@@ -27,7 +27,7 @@ sys.path.insert(0, str(TOOLS))
 from gpu_evidence import main as tool  # noqa: E402
 from gpu_evidence import plans, smoke  # noqa: E402
 from gpu_evidence.processes import SIGNALS  # noqa: E402
-from gpu_evidence.steps import GPU_BACKEND_TESTS, GPU_LIBRARY_TESTS, GPU_TESTS, Step, steps  # noqa: E402
+from gpu_evidence.steps import GPU_BACKEND_TESTS, GPU_LIBRARY_TESTS, GPU_TESTS, steps  # noqa: E402
 
 ALL = steps()
 FACTS = {
@@ -189,33 +189,6 @@ def test_interrupting_leaves_an_archive_and_a_state(pretended: Pretended) -> Non
     assert "--resume" in call
 
 
-def test_the_archive_holds_what_is_new_and_no_weights(pretended: Pretended) -> None:
-    earlier = pretended.folder / "runs/machine/records/earlier.json"
-    earlier.parent.mkdir(parents=True)
-    earlier.write_text("{}")
-    pretended.answer()
-    assert pretended.call("--only", "torch-audio,export-aoti-wm")[0] == 0
-    names = set(pretended.archived())
-    records = {name for name in names if name.startswith("runs/machine/records/")}
-    assert len(records) == 1
-    assert "runs/machine/records/earlier.json" not in records
-    assert names - records == {
-        "runs/evidence/state.json",
-        "runs/evidence/logs/torch-audio.log",
-        "runs/evidence/logs/export-aoti-wm.log",
-        "runs/evidence/tables/audio.txt",
-        "runs/evidence/manifests/export-aoti-wm.json",
-    }
-
-
-def test_without_a_gpu_nothing_is_run(pretended: Pretended) -> None:
-    pretended.facts["gpus"] = []
-    pretended.answer()
-    assert pretended.call("--only", "torch-*")[0] == 2
-    assert pretended.called() == []
-    assert pretended.call("--only", "nonsense-*")[0] == 2
-
-
 def test_every_backend_for_cuda_is_tried_swept_and_exported() -> None:
     """But what RTX cards alone run: it has tests in a step, which skip elsewhere."""
     assert "tests/backends/test_tensorrt_rtx_gpu.py" in GPU_LIBRARY_TESTS
@@ -240,36 +213,6 @@ def test_every_test_for_gpus_is_in_a_step() -> None:
         GPU_BACKEND_TESTS,
         *GPU_LIBRARY_TESTS,
     }
-
-
-def wrong_lines(capsys: "pytest.CaptureFixture[str]", monkeypatch: pytest.MonkeyPatch, step: Step) -> list[str]:
-    definition = {name: getattr(step, name) for name in step.__slots__}
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps([definition])))
-    monkeypatch.setattr(sys, "argv", ["plans", "cuda"])
-    code = plans.main()
-    found = [line for line in capsys.readouterr().out.splitlines() if "WRONG:" in line]
-    assert code == bool(found)
-    return found
-
-
-@pytest.mark.parametrize(
-    ("step", "says"),
-    [
-        (Step("a", "sweep", "toy:tiny.world", ("inductor[]", "cudagraph")), None),
-        (Step("a", "sweep", "toy:tiny.world", ("inductor[nonsense]",)), "nonsense"),
-        (Step("a", "sweep", "toy:tiny.world", ("nonsense",)), "nonsense"),
-        (Step("a", "sweep", "toy:tiny.nonsense", ("eager",)), "nonsense"),
-        (Step("a", "sweep", "toy:tiny.world", ("openvino[]",)), "not on cuda"),
-        (Step("a", "sweep", "toy:tiny.world", ("eager", "eager")), "the same"),
-        (Step("a", "export", "toy:tiny.world", ("inductor[]",)), "no artifact format"),
-    ],
-)
-def test_a_plan_that_cannot_be_made_is_found(
-    capsys: "pytest.CaptureFixture[str]", monkeypatch: pytest.MonkeyPatch, step: Step, says: str | None
-) -> None:
-    found = wrong_lines(capsys, monkeypatch, step)
-    assert len(found) == (says is not None)
-    assert says is None or says in found[0]
 
 
 def test_a_smoke_test_prints_one_line_for_each_row(

@@ -1,7 +1,6 @@
 """The fast sequence of tools/gpu-evidence: its plan on pretended cards, its driver with stand-ins for sweeps."""
 
 import io
-import json
 import os
 import shutil
 import subprocess
@@ -36,7 +35,7 @@ sys.path.insert(0, str(TOOLS))
 from gpu_evidence import fast  # noqa: E402
 from gpu_evidence.archive import write_archive  # noqa: E402
 from gpu_evidence.order import BESIDE, BEST, CUDA, FINAL, Line, order_of  # noqa: E402
-from gpu_evidence.seconds import GUESS, Clock, Expected, make_planned  # noqa: E402
+from gpu_evidence.seconds import GUESS, Clock, make_planned  # noqa: E402
 from gpu_evidence.state import State  # noqa: E402
 from gpu_evidence.steps import SUBJECTS as ALL_SUBJECTS  # noqa: E402
 
@@ -95,15 +94,6 @@ def test_seconds_are_seen_on_the_same_kind_of_card_alone(folder: Path) -> None:
     assert {clock.of(line).source for line in order if line != BESIDE} == {GUESS}
 
 
-def test_what_has_no_record_is_noted_by_card(folder: Path) -> None:
-    clock, _ = clock_of(H200, folder)
-    clock.note("references of 5", 33.0)
-    again, _ = clock_of(H200, folder)
-    assert again.noted("references of 5", 45.0) == Expected(33.0, "seconds.json")
-    other, _ = clock_of(RTX_4090, folder)
-    assert other.noted("references of 5", 45.0) == Expected(45.0, GUESS)
-
-
 def test_a_small_card_builds_in_groups_and_an_old_one_has_no_bf16(folder: Path) -> None:
     small, order = clock_of(RTX_4080, folder)
     first = fast.blocks(order)[0]
@@ -119,31 +109,12 @@ def test_a_small_card_builds_in_groups_and_an_old_one_has_no_bf16(folder: Path) 
     assert len({line[:3] for line in order if line != BESIDE}) == len([line for line in order if line != BESIDE])
 
 
-def test_eager_of_each_component_and_dtype_comes_first() -> None:
-    for order in (CUDA, order_of("cpu", SUBJECTS, "bf16"), order_of("cuda", {"toy": "toy:tiny.world"}, "bf16")):
-        seen: set[tuple[str, str]] = set()
-        for line in order:
-            if line != BESIDE and line.what not in (BEST, FINAL):
-                assert line.what == "eager" or (line.component, line.dtype) in seen, line
-                seen |= {(line.component, line.dtype)} if line.what == "eager" else set()
-        assert order[0] == BESIDE
-
-
 def test_a_build_that_times_many_kernels_is_never_beside_others(folder: Path) -> None:
     clock, order = clock_of(H200, folder)
     found = fast.beside(clock, fast.blocks(order)[1], anew=True)
     assert [line.what for line in found.alone] == ["inductor[mode=max-autotune,freezing]"]
     assert not set(found.alone) & set(found.builds)
     assert found.alone[0] in found.cold(1.0)
-
-
-def test_a_card_that_nvidia_smi_would_not_print_is_refused(folder: Path, capsys: "pytest.CaptureFixture[str]") -> None:
-    asked = {"device": "cuda", "subjects": SUBJECTS, "folder": str(folder), "archive": str(folder / "a"), "note": ""}
-    sys_argv = ["fast", json.dumps(asked | {"card": "a fast one", "dry_run": True})]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", sys_argv)
-        assert fast.main() == 2
-    assert "a fast one" in capsys.readouterr().err
 
 
 @dataclass
@@ -220,14 +191,6 @@ def test_a_row_that_comes_late_comes_with_eager_anew(driven: tuple[fast.Driver, 
     rows = [each for each in load_all(folder / "runs").current if each.record.variant.component == "wm"]
     assert len({each.record.sweep for each in rows}) == 1
     assert [each.record.baseline for each in rows].count(True) == 3, "the aged one, one for the second row, one now"
-
-
-def test_what_does_not_fit_is_left_and_shorter_rows_still_run(driven: tuple[fast.Driver, StandIn]) -> None:
-    driver, stand_in = driven
-    driver._ends = time.monotonic() + 13
-    driver.run()
-    assert [one.split()[0] for one in stand_in.ran] == ["image", "audio"]
-    assert [line.component for line in driver.left] == ["wm", "wm"]
 
 
 def test_a_row_whose_build_was_stopped_comes_after_the_others(driven: tuple[fast.Driver, StandIn]) -> None:

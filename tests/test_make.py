@@ -1,7 +1,5 @@
 """What make installs, run in a copy of the Makefile with a Python that only writes down its calls."""
 
-import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -124,13 +122,6 @@ def test_a_host_without_a_gpu_gets_no_tensorrt(plain: Checkout) -> None:
     assert "TENSORRT=1 needs an NVIDIA GPU and found no /dev/nvidia0, no libcuda.so.1" in refused.stderr
 
 
-def test_refuses_other_values(nvidia: Checkout) -> None:
-    refused = nvidia.make("install", "TENSORRT=0")
-    assert refused.returncode == 2
-    assert "TENSORRT=0: give 1, or leave it out" in refused.stderr
-    assert nvidia.calls() == []
-
-
 def test_installs_the_rest_where_tensorrt_cannot_be_had(nvidia: Checkout) -> None:
     (nvidia.folder / "unreachable").write_text(UNREACHABLE, encoding="utf-8")
     done = nvidia.make("install")
@@ -160,31 +151,6 @@ def test_tries_tensorrt_again_only_when_asked(nvidia: Checkout) -> None:
     assert nvidia.installs("install", "TENSORRT=1") == []
 
 
-def test_gives_pips_last_error_where_it_is_another(nvidia: Checkout) -> None:
-    text = "ERROR: first\nERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
-    (nvidia.folder / "unreachable").write_text(text, encoding="utf-8")
-    (line,) = nvidia.make("install").stderr.splitlines()
-    assert "Could not install packages due to an OSError: [Errno 28] No space left on device. To try again" in line
-
-
-def test_tries_everything_again_after_the_constraints_changed(nvidia: Checkout) -> None:
-    (nvidia.folder / "unreachable").write_text(UNREACHABLE, encoding="utf-8")
-    nvidia.make("install")
-    stamp = nvidia.folder / ".venv/.tensorrt"
-    changed = stamp.stat().st_mtime_ns + 10**9
-    assert stamp.exists()
-    os.utime(nvidia.folder / "constraints.txt", ns=(changed, changed))
-    assert nvidia.installs("install") == [EVERYTHING_ELSE, TENSORRT]
-
-
-def test_a_set_of_constraints_stays_until_another_is_named(nvidia: Checkout) -> None:
-    nvidia.installs("install")
-    other = [call.replace("constraints.txt", "constraints-torch-2.11.txt") for call in (EVERYTHING_ELSE, TENSORRT)]
-    assert nvidia.installs("install", "CONSTRAINTS=constraints-torch-2.11.txt") == other
-    assert nvidia.installs("install") == []
-    assert nvidia.installs("install", "CONSTRAINTS=constraints.txt") == [EVERYTHING_ELSE, TENSORRT]
-
-
 @pytest.mark.parametrize(
     ("target", "given", "option"),
     [
@@ -197,41 +163,6 @@ def test_a_set_of_constraints_stays_until_another_is_named(nvidia: Checkout) -> 
 def test_a_variable_is_an_option_where_it_is_given(plain: Checkout, target: str, given: str, option: str) -> None:
     assert option in plain.make("-n", target, given).stdout
     assert option.split()[0] not in plain.make("-n", target).stdout
-
-
-@pytest.mark.parametrize(
-    ("target", "former", "now"),
-    [
-        ("sweep", "BUDGET", "TIME_LIMIT="),
-        ("sweep", "DEADLINE", "ROW_TIMEOUT="),
-        ("pipeline", "OPTIONS", "MODEL='owl[steps=10]'"),
-        ("pipeline", "PRESET", "MODEL=owl:PRESET"),
-        ("profile", "PRESET", "MODEL=owl:PRESET"),
-        ("export", "PRESET", "MODEL=wm:PRESET.WORKLOAD"),
-    ],
-)
-def test_the_former_name_of_a_variable_is_refused(plain: Checkout, target: str, former: str, now: str) -> None:
-    refused = plain.make("-n", target, f"{former}=60")
-    assert f"{former}= is now {now}" in refused.stderr
-    assert refused.returncode
-
-
-def test_values_may_hold_apostrophes(plain: Checkout) -> None:
-    command = plain.make("-n", "sweep", "NOTE=don't freeze", "CHECKPOINT=/data/o'brien/w.pt").stdout
-    words = shlex.split(command.partition("bakeoff sweep")[2].replace("\\\n", " "))
-    assert words == ["wm", "--checkpoint", "/data/o'brien/w.pt", "--note", "don't freeze"]
-
-
-def test_a_pipeline_takes_mixes_and_has_a_model_of_its_own(plain: Checkout) -> None:
-    asked = ("MODEL=matrix[steps=3]", "UNITS=20", "MIX=best wm=inductor[freezing]/bf16,image=eager/fp32")
-    command = " ".join(plain.make("-n", "pipeline", *asked, "RESUME=1").stdout.split())
-    assert "bakeoff pipeline 'matrix[steps=3]'" in command
-    assert "--mix 'best' --mix 'wm=inductor[freezing]/bf16,image=eager/fp32'" in command
-    assert "--units '20'" in command
-    assert "--resume" in command
-    plainly = plain.make("-n", "pipeline").stdout
-    assert "bakeoff pipeline 'owl'" in plainly
-    assert "--" not in plainly.partition("'owl'")[2]
 
 
 def test_replaces_the_cpu_builds_when_a_gpu_appears(plain: Checkout) -> None:
@@ -250,22 +181,6 @@ def test_sees_a_gpu_without_nvidia_smi(plain: Checkout, sign: str) -> None:
     done = plain.make("install")
     assert f"Installing for an NVIDIA GPU (found {path}): about 5 GB.\n" in done.stdout
     assert plain.calls() == [EVERYTHING_ELSE, TENSORRT]
-
-
-def test_sees_the_drivers_library_where_the_loader_does(plain: Checkout) -> None:
-    (plain.folder / "driver").mkdir()
-    (plain.folder / "driver" / "libcuda.so.1").touch()
-    assert plain.installs("install", f"LD_LIBRARY_PATH=/nowhere:{plain.folder}/driver") == [EVERYTHING_ELSE, TENSORRT]
-
-
-def test_says_once_what_it_installs_for(plain: Checkout, tmp_path_factory: pytest.TempPathFactory) -> None:
-    said = plain.make("install").stdout
-    assert "Installing for the CPU: no /dev/nvidia0, no libcuda.so.1, and nvidia-smi -L shows none.\n" in said
-    assert "Missing" not in said
-    assert "Installing" not in plain.make("install").stdout
-    nvidia = checkout(tmp_path_factory.mktemp("nvidia"), gpu=True)
-    assert "Installing for an NVIDIA GPU (found nvidia-smi): about 5 GB.\n" in nvidia.make("install").stdout
-    assert "Installing" not in nvidia.make("install").stdout
 
 
 def test_names_missing_compilers_before_anything_is_fetched(nvidia: Checkout) -> None:

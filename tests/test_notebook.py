@@ -43,12 +43,6 @@ def test_it_is_a_notebook_without_outputs() -> None:
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
 
 
-def test_its_links_lead_to_pages() -> None:
-    targets = re.findall(r"\]\(([^)]+)\)", NOTEBOOK.read_text(encoding="utf-8"))
-    assert targets
-    assert [target for target in targets if not (NOTEBOOK.parent / target).is_file()] == []
-
-
 def test_the_page_and_the_notebook_start_it_alike() -> None:
     """Its kernel must be the Python that bakeoff is installed for, so that both say how."""
     first = "".join(content()["cells"][0]["source"])  # type: ignore[index]

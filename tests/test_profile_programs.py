@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 PROGRAMS = Path(__file__).parent.parent / "examples" / "profile"
-ADDED = re.compile(r"  # \+$", re.MULTILINE)
 
 
 def run(folder: Path, program: str, *arguments: str) -> list[str]:
@@ -45,7 +43,3 @@ def test_wan_of_diffusers_is_profiled_from_outside(tmp_path: Path) -> None:
     assert sum(kind["frames"] for kind in record["units"]) == 2 * 5
     assert [tuple(each["path"]) for each in record["before"] if each["path"]] == [("build",)]
     assert sum(each["own_ns"] for each in record["ranges"]) == record["ns"]
-
-
-def test_ten_lines_of_wan_are_ours() -> None:
-    assert len(ADDED.findall((PROGRAMS / "wan.py").read_text(encoding="utf-8"))) <= 12

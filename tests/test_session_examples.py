@@ -1,7 +1,6 @@
 """The examples of docs/sessions.md are complete: written to files unchanged and run, they record what the page says."""
 
 import dataclasses
-import difflib
 import json
 import re
 import tomllib
@@ -14,7 +13,6 @@ from page_examples import DOCS, files_of, run_python, write_files
 from bakeoff.profile import Settings
 
 PAGE = (DOCS / "sessions.md").read_text(encoding="utf-8")
-MOST_ADDED_LINES = 12
 
 
 def blocks(language: str) -> dict[str, str]:
@@ -34,13 +32,6 @@ def records(folder: Path) -> list[dict[str, Any]]:
 def test_every_block_is_one_that_a_test_here_runs() -> None:
     assert set(blocks("python")) == {"before.py", "after.py", "decorated.py", "ranks.py"}
     assert set(blocks("toml")) == {"profile.toml"}
-
-
-def test_ten_lines_are_added_and_none_is_changed() -> None:
-    lines = {name: [line.strip() for line in block.splitlines()[1:]] for name, block in blocks("python").items()}
-    changes = [line for line in difflib.ndiff(lines["before.py"], lines["after.py"]) if line[0] in "+-"]
-    assert [line for line in changes if line[0] == "-"] == []
-    assert len(changes) <= MOST_ADDED_LINES
 
 
 def test_the_first_example_records_its_units(folder: Path) -> None:

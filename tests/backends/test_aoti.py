@@ -2,20 +2,14 @@
 
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="AOTInductor is a part of torch")
 
-import torch
-from torch import nn
-from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy, misfits
+from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy, check_misfits
 
 from bakeoff.backends import aoti
-from bakeoff.backends.aoti import BACKEND
-from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.torch_internals import KERNEL_CONTEXT
 from bakeoff.worker.failures import StageError
 
@@ -48,18 +42,9 @@ def _compiler_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
 
 
-def package_of(folder: Path) -> Path:
-    (package,) = (folder / "cache").glob("*.pt2")
-    return package
-
-
-def test_gives_what_eager_gives(toy: Toy) -> None:
+def test_gives_what_eager_gives_and_refuses_other_inputs(toy: Toy) -> None:
     assert toy.error() < 1e-6
-
-
-def test_the_weights_are_the_packages_own(toy: Toy) -> None:
-    assert all(weight is None for part in toy.module.modules() for weight in part._parameters.values())
-    assert toy.error() < 1e-6
+    check_misfits(toy)
 
 
 def test_says_what_the_package_calls(toy: Toy) -> None:
@@ -72,13 +57,6 @@ def test_says_what_the_package_calls(toy: Toy) -> None:
     assert proof.artifact_bytes
 
 
-@pytest.mark.parametrize("how", ["shape", "size", "dtype", "integers", "strides", "order", "number"])
-def test_other_inputs_are_refused(toy: Toy, how: str) -> None:
-    with pytest.raises(Unsupported) as refused:
-        toy.engine.bind(misfits(toy.sets[0])[how])
-    assert refused.value.code == "unsupported"
-
-
 @pytest.mark.usefixtures("toy")
 class TestCache:
     def test_the_same_again_is_not_built(self, toy: Toy, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,46 +65,6 @@ class TestCache:
         assert again.proof.facts["package_from_cache"] is True
         assert again.proof.graph_hash == toy.proof.graph_hash
         assert again.error() < 1e-6
-
-    @pytest.mark.parametrize("what", ["weights", "graph", "dtype", "buffer", "option"])
-    def test_anything_else_is_built(self, folder: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-        asked: list[Path] = []
-
-        def load_nothing(path: Path, *_others: object) -> None:
-            asked.append(path)
-            raise Unsupported("not now")
-
-        class Scaled(nn.Module):
-            def __init__(self, inner: nn.Module, scale: float) -> None:
-                super().__init__()
-                self.inner = inner
-                self.register_buffer("scale", torch.tensor(scale), persistent=False)
-
-            def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor]:
-                return (self.inner._world(*tensors)[0] * self.scale,)
-
-        def scaled(scale: float) -> object:
-            def change(module: nn.Module) -> None:
-                module._forward = Scaled(_copy(module), scale)
-
-            return change
-
-        monkeypatch.setattr(aoti, "load_or_build", load_nothing)
-        known = package_of(folder)
-
-        def build(text: str = "world/aoti/fp32", **changes: object) -> Path:
-            with pytest.raises(StageError, match="not now"):
-                build_toy(text, folder, **changes)  # type: ignore[arg-type]
-            return asked[-1]
-
-        made = {
-            "weights": lambda: [build(seed=1)],
-            "graph": lambda: [build("sound/aoti/fp32")],
-            "dtype": lambda: [build("world/aoti/bf16")],
-            "buffer": lambda: [build(change=scaled(2.0)), build(change=scaled(3.0))],
-            "option": lambda: [build("world/aoti[freezing]/fp32")],
-        }[what]()
-        assert len({known, *made}) == 1 + len(made)
 
 
 class TestSeparateWeights:
@@ -150,21 +88,6 @@ class TestSeparateWeights:
         assert "freezing" in refused.value.reason
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("options", [aoti.Options(), aoti.Options(freezing=True), aoti.Options(max_autotune=True)])
-def test_a_traced_build_has_the_settings_of_the_timed_one(options: aoti.Options, device: str) -> None:
-    contexts: Any = [SimpleNamespace(device=device, trace=trace) for trace in (False, True)]
-    timed, traced = (aoti._settings(options, context, separate_weights=False) for context in contexts)
-    assert timed == traced
-    assert device in BACKEND.same_when_traced
-
-
-def test_exact_is_a_setting_of_the_package() -> None:
-    context: Any = SimpleNamespace(device="cpu", trace=False)
-    settings = [aoti._settings(aoti.Options(exact=exact), context, separate_weights=False) for exact in (True, False)]
-    assert [one.get("emulate_precision_casts", False) for one in settings] == [True, False]
-
-
 def test_the_package_that_is_timed_names_its_kernels_and_holds_no_paths(toy: Toy, folder: Path) -> None:
     for path in (folder / "cache").glob("*.pt2"):
         with zipfile.ZipFile(path) as package:
@@ -175,9 +98,3 @@ def test_the_package_that_is_timed_names_its_kernels_and_holds_no_paths(toy: Toy
     assert any(kernel.own for kernel in trace.kernels)
     assert any(kernel.name.startswith("aoti_torch_cpu_mm_out") for kernel in trace.kernels)
     assert [kernel.ns for kernel in trace.kernels] == sorted((kernel.ns for kernel in trace.kernels), reverse=True)
-
-
-def _copy(module: nn.Module) -> nn.Module:
-    import copy
-
-    return copy.deepcopy(module)

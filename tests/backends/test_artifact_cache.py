@@ -67,11 +67,6 @@ def test_a_failed_build_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_build_that_does_not_load_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(Damaged):
-        get(tmp_path, lambda target: target.write_text("damaged") and None)
-
-
 def test_other_errors_of_loading_delete_nothing(tmp_path: Path) -> None:
     get(tmp_path, write_file)
 

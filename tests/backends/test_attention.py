@@ -137,13 +137,6 @@ def test_what_a_cpu_or_a_builder_has_not_is_refused_in_a_sentence(records: dict[
         assert (own.status, "kernels of its own" in own.measurement.reason) == ("unsupported", True)
 
 
-@pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot", "onnxruntime", "openvino"])
-def test_builders_with_their_own_attention_are_refused(name: str) -> None:
-    reason = BACKEND.unsupported_builder(Options(), resolve_backend(name))
-    assert reason is not None
-    assert name in reason
-
-
 def test_every_other_builder_takes_the_choice() -> None:
     builders = [resolve_backend(name) for name in backend_names()]
     taken = {backend.name for backend in builders if backend.build and not backend.own_attention}
@@ -215,11 +208,6 @@ def test_what_no_kernel_of_the_kind_computes_is_refused_with_torchs_reason(tmp_p
     with pytest.raises(Unsupported, match=r"no flash attention .*same last dimension"):
         BACKEND.prepare(Attention(), inputs(24), Options("flash"), context(tmp_path))
     assert settings() == before
-
-
-def test_a_module_without_attention_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Unsupported, match="never calls"):
-        BACKEND.prepare(nn.Identity(), {"query": torch.zeros(2)}, Options("math"), context(tmp_path))
 
 
 @pytest.mark.parametrize(

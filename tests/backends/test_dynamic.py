@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import BuildContext, Unsupported
-from bakeoff.backends.graphs import check_layouts, dynamic_shapes, export, input_layouts, output_shapes
+from bakeoff.backends.graphs import export, output_shapes
 from bakeoff.models.component import DynamicAxis
 
 SIZES = (DynamicAxis("x", 0, "x.0", 1, 4, 8), DynamicAxis("scale", 0, "x.0", 1, 4, 8))
@@ -66,11 +66,3 @@ def test_the_shapes_of_outputs_follow_from_those_of_inputs() -> None:
     assert shapes(tuple(inputs(6).values())) == ((6, 16), (6, 8))
     even = output_shapes(export(Doubled(), {"x": torch.zeros(4, 3)}, [DynamicAxis("x", 0, "x.0", 2, 4, 8)]))
     assert even([torch.zeros(6, 3)]) == ((3, 3),)
-
-
-def test_shapes_are_static_without_sizes() -> None:
-    assert dynamic_shapes(network(), ("x", "scale"), ()) is None
-    layouts = input_layouts(inputs(4))
-    assert layouts["x"] == "float32 [4, 16] on cpu"
-    with pytest.raises(Unsupported, match="got float32"):
-        check_layouts(layouts, inputs(6))

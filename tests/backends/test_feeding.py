@@ -286,15 +286,6 @@ def test_outputs_that_are_views_of_inputs_are_carried_right(rebinding: bool) -> 
     assert inputs["one"].tolist() == [1, 1], "the caller's tensors stay as they are"
 
 
-def test_a_view_into_its_own_buffer_is_moved_once() -> None:
-    engine = ModuleEngine(lambda state: (state.flip(0)[:0].new_empty(0), state.roll(1), state[1:2].expand(3)))
-    port = engine.port({"state": torch.arange(3.0)}, ("none", "rolled", "spread"), {"spread": "state"})
-    port.call()
-    assert port.advance() > 0
-    assert port.advance() == 0
-    assert port.inputs["state"].tolist() == [1, 1, 1]
-
-
 @pytest.mark.parametrize("text", ["reused", "eager", "onnxruntime", "openvino"])
 def test_shared_ports_read_one_state_that_the_caller_updates(text: str, tmp_path: Path) -> None:
     with flags("fp32", 1):
@@ -406,22 +397,3 @@ class TestRefusals:
         with pytest.raises(BakeoffError) as refused:
             self.port(rebinding, {"y": "x"}).advance()
         assert refused.value.code == "wrong-output"
-
-
-@pytest.mark.parametrize("text", ["onnxruntime", "openvino"])
-def test_a_carry_that_cannot_be_bound_is_refused_with_the_port(text: str, tmp_path: Path) -> None:
-    backend = resolve_backend(text)
-    missing = backend.unavailable(backend.options(), "cpu")
-    if missing:
-        pytest.skip(missing)
-
-    class Short(nn.Module):
-        def forward(self, x: Tensor) -> tuple[Tensor]:
-            return (x[:1] * 2,)
-
-    context = BuildContext("", "cpu", "fp32", 1, tmp_path, tmp_path / "cache", lambda _seed: {})
-    assert backend.build is not None
-    engine = backend.build(Short().eval(), {"x": torch.ones(2, 2)}, backend.options(), context)
-    with pytest.raises(BakeoffError, match="carried") as refused:
-        engine.port({"x": torch.ones(2, 2)}, ("y",), {"y": "x"})
-    assert refused.value.code == "bad-input"

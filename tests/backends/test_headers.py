@@ -58,11 +58,3 @@ def test_headers_and_checks_are_shared_and_kernels_are_not(built: list[str]) -> 
     assert shared == [Path("a.h.gch"), Path("avx512.so")]
     assert built == ["kernel.so", "a.h.gch", "clang.h.pch", "other.so"]
     assert (Builder.build, Vectors.check_build) == usual
-
-
-def test_the_usual_functions_are_back_after_an_error(built: list[str]) -> None:
-    usual = Builder.build, Vectors.check_build
-    with pytest.raises(ZeroDivisionError), compiled_once(lambda _file, _make: None):
-        raise ZeroDivisionError
-    assert (Builder.build, Vectors.check_build) == usual
-    assert built == []

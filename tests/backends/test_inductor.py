@@ -15,11 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy
 
-from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import Backend, BuildContext, Unsupported, make_alone
+from bakeoff.backends.backend import BuildContext, make_alone
 from bakeoff.backends.inductor import BACKEND, Options, _Compiler, _settings
 from bakeoff.backends.torch_internals import CompileActivity
-from bakeoff.models.options import options_of
 
 pytestmark = [
     LIBRARY_WARNINGS,
@@ -94,33 +92,6 @@ def test_exact_rounds_where_eager_does_and_plain_code_does_not(tmp_path: Path) -
         exact, plain = (build_toy(f"world/{name}/bf16", tmp_path) for name in ("inductor[exact]", "inductor"))
         assert exact.error() == 0.0
         assert plain.error() > 1e-4
-
-
-@pytest.mark.parametrize("backend", [BACKEND, resolve_backend("aoti")])
-def test_exact_is_refused_where_it_changes_no_code(backend: Backend) -> None:
-    options = options_of(backend, {"exact": True})
-    assert "exact keeps eager's roundings" in (backend.unsupported(options, "cpu", "fp32") or "")
-    for device, dtype in (("cpu", "bf16"), ("cpu", "fp16"), ("cuda", "fp32"), ("cuda", "bf16")):
-        assert backend.unsupported(options, device, dtype) is None
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize(
-    "options", [Options(), Options("max-autotune"), Options("max-autotune-no-cudagraphs"), Options(freezing=True)]
-)
-def test_a_traced_build_has_the_settings_of_the_timed_one(options: Options, device: str) -> None:
-    contexts: Any = [SimpleNamespace(device=device, trace=trace) for trace in (False, True)]
-    timed, traced = (_settings(options, context) for context in contexts)
-    assert timed == traced
-    assert device in BACKEND.same_when_traced
-
-
-def test_autotuning_without_cuda_graphs_captures_nothing() -> None:
-    context: Any = SimpleNamespace(device="cuda", trace=False)
-    captured = {"triton.cudagraphs", "graph_partition"}
-    with_graphs, without = (_settings(Options(mode), context) for mode in _AUTOTUNED)
-    assert with_graphs["triton.cudagraphs"]
-    assert without == {name: value for name, value in with_graphs.items() if name not in captured}
 
 
 @pytest.mark.parametrize(
@@ -273,11 +244,3 @@ def test_the_code_of_equal_blocks_is_compiled_once(tmp_path: Path, monkeypatch: 
             assert (proof.fell_back, proof.graphs, proof.graph_breaks) == ("", 1, 0)
             kernels.append(proof.facts["kernels_generated"])
     assert kernels[1] <= kernels[0] / 3, "of six blocks"
-
-
-@pytest.mark.parametrize("module", [nn.Identity(), Stack(1)])
-def test_a_module_without_several_equal_blocks_is_refused(module: nn.Module, tmp_path: Path) -> None:
-    context = BuildContext("", "cpu", "fp32", 1, tmp_path, tmp_path, lambda _seed: {})
-    assert BACKEND.build is not None
-    with pytest.raises(Unsupported, match="of several blocks of one class"):
-        BACKEND.build(module, {"x": torch.ones(2, 16)}, Options(regional=True), context)

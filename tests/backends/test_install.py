@@ -1,7 +1,6 @@
 """The commands in error messages keep the torch that is installed."""
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -38,22 +37,8 @@ def test_the_constraints_named_pin_this_torch(monkeypatch: pytest.MonkeyPatch, t
     assert f"\ntorch=={torch}\n" in (ROOT / named[1]).read_text(encoding="utf-8")
 
 
-def test_the_extra_named_exists() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    named = set(re.findall(r"\[(\w+)\]", install.modelopt_command()))
-    assert named == {"modelopt"} <= set(extras)
-
-
 def test_no_message_or_page_has_pip_look_the_project_up_by_its_bare_name() -> None:
     """Nobody has published it, so that an index may hold another package of that name."""
     places = [path for folder in ("backends", "bakeoff", "export", "models") for path in (ROOT / folder).rglob("*.py")]
     for path in [*places, ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         assert not re.search(r"pip install [^\n`]*\bbakeoff\[", path.read_text(encoding="utf-8")), path
-
-
-def test_onnxruntime_gpu_replaces_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_torch(monkeypatch, "2.11.0")
-    command = "pip uninstall --yes onnxruntime onnxruntime-gpu; pip install onnxruntime-gpu"
-    assert install.onnxruntime_gpu_command() == f"{command} (in a checkout with -c constraints-torch-2.11.txt)"
-    fake_torch(monkeypatch, "2.14.1")
-    assert install.onnxruntime_gpu_command() == command

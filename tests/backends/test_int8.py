@@ -1,7 +1,5 @@
 """torchao int8 on a toy: which layers it quantises, why it skips the others, and that inductor multiplies integers."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.backends.int8 import BACKEND, Options
 from bakeoff.backends.quantization import choose, quantise_linear
 from bakeoff.backends.torch_internals import TUNED
-from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
 
@@ -70,13 +67,6 @@ def test_none_qualifies(case: str) -> None:
         quantise_linear(module, None, "int8", filtered, least)
     assert refused.value.code == "unsupported"
     assert [fact for fact in facts if fact not in str(refused.value)] == []
-
-
-def test_a_build_without_qualifying_layers_is_unsupported(tmp_path: Path) -> None:
-    with pytest.raises(StageError) as refused:
-        build_toy("world/int8+eager/fp32", tmp_path)
-    assert refused.value.status == "unsupported"
-    assert "65536" in refused.value.reason
 
 
 @NEEDS_COMPILER
@@ -142,13 +132,6 @@ def test_the_settings_of_inductor_that_torchao_changes_are_stated_and_recorded()
         assert prepared.settings.items() <= settings().items()
 
 
-def test_no_setting_of_inductor_is_read_before_it_is_imported() -> None:
-    code = "import sys; from bakeoff.worker.torch_flags import settings; "
-    code += "print([n for n in settings() if 'inductor' in n], 'torch._inductor' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[] False"
-
-
 class Rows(nn.Module):
     """One linear layer with 32 rows, one with a single row, and one that is called with both, by parts."""
 
@@ -199,40 +182,6 @@ def test_layers_with_too_few_rows_for_torch_2_11_are_left_out(tmp_path: Path, mo
     assert all(type(layer.weight) is nn.Parameter for layer in (module.one, module.parts))
 
 
-def test_only_layers_with_too_few_rows_are_refused_before_anything_is_quantised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(int8, "int8_product", torch_2_11)
-    module = Rows().requires_grad_(False)
-    with pytest.raises(Unsupported, match=r"one, parts, many: its input has 1 row,.*; its input has 16 rows"):
-        BACKEND.prepare(module, {"x": torch.zeros(1, 16, 32)}, Options(least=0), on_cuda(tmp_path))
-    assert type(module.many.weight) is nn.Parameter
-
-
-@pytest.mark.parametrize("options", [Options(least=0), Options(kind="weight-only", least=0)])
-def test_a_torch_that_takes_few_rows_leaves_none_out(tmp_path: Path, options: Options) -> None:
-    """The CPU's product, like that of a torch with pytorch#178469, takes any number of rows."""
-    made = BACKEND.prepare(Rows().requires_grad_(False), {"x": torch.zeros(1, 32, 32)}, options, on_cuda(tmp_path))
-    assert set(made.quantised) == {"many", "one", "parts"}
-
-
-def test_another_error_of_the_product_is_not_taken_for_few_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(_left: Tensor, _right: Tensor) -> Tensor:
-        raise RuntimeError("CUDA error: out of memory")
-
-    monkeypatch.setattr(int8, "int8_product", broken)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        BACKEND.prepare(Rows(), {"x": torch.zeros(1, 32, 32)}, Options(least=0), on_cuda(tmp_path))
-
-
-def with_amx(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torchao 0.18 multiplies int8 by int8 where torch says that there is AMX (torchao/kernel/intmm.py)."""
-    monkeypatch.setattr("torchao.kernel.intmm._cpu_is_amx_tile_supported", lambda: True)
-    monkeypatch.setattr("torchao.kernel.intmm._cpu_is_vnni_supported", lambda: True)
-
-
 def test_layers_whose_one_row_stays_unwritten_on_a_cpu_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,32 +208,6 @@ def test_a_cpu_whose_results_are_right_leaves_none_out(
     monkeypatch.setattr(int8, "int8_product", product)
     made = BACKEND.prepare(Rows().requires_grad_(False), {"x": torch.zeros(1, 32, 32)}, options, on_cpu(tmp_path))
     assert set(made.quantised) == {"many", "one", "parts"}
-
-
-class OneRow(nn.Module):
-    """Two layers; inductor gives the input of the one with a single row stride 0 where that is multiplied as it is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.many, self.one = nn.Linear(64, 64), nn.Linear(64, 64)
-
-    def forward(self, x: Tensor) -> tuple[Tensor]:
-        return (self.one(functional.silu(x.mean(1, keepdim=True))) * self.many(x),)
-
-
-@NEEDS_COMPILER
-def test_one_row_is_right_where_torchao_multiplies_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Because it is left out, unless torch has pytorch#194682. Quantised with torch 2.13, it was off by 1e3."""
-    with_amx(monkeypatch)
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    torch.manual_seed(0)
-    module, inputs = OneRow().requires_grad_(False), {"x": torch.randn(1, 32, 64)}
-    (expected,) = module(**inputs)
-    made = BACKEND.prepare(module, inputs, Options(least=0), on_cpu(tmp_path))
-    assert "many" in made.quantised
-    compiled = torch.compile(made.module, fullgraph=True)
-    results = [compiled(**inputs)[0] for _ in range(3)]
-    assert all(float((found - expected).norm() / expected.norm()) < 0.05 for found in results)
 
 
 def test_this_torch_is_tried_on_what_inductor_makes() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from toys import LIBRARY_WARNINGS
 
 from bakeoff.backends import backend_names, resolve_backend
-from bakeoff.backends.backend import BuildContext, Prepared, Unsupported, by_options
+from bakeoff.backends.backend import BuildContext, Prepared, Unsupported
 from bakeoff.backends.graphs import check_not_quantised, export, operators
 from bakeoff.backends.torch_compile import compile_whole
 from bakeoff.backends.torch_internals import inductor_settings
@@ -128,17 +128,6 @@ def test_nothing_to_quantise_is_refused(tmp_path: Path) -> None:
         BACKEND.prepare(decoder(), drawn(""), Options(), context(tmp_path))
 
 
-def test_a_layer_with_a_forward_of_its_own_is_left_out_by_name(tmp_path: Path) -> None:
-    """modelopt 0.47 raises "no weight quantizer is enabled" if it is asked for such a layer."""
-
-    class Flat(nn.Conv1d):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x)
-
-    with pytest.raises(Unsupported, match="no layer: Flat has a forward of its own"):
-        BACKEND.prepare(nn.Sequential(Flat(3, 4, 3)), drawn(""), Options(least=0), context(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("kind", "found", "needed"), [("fp8", (8, 0), "8.9"), ("nvfp4", (9, 0), "10.0"), ("nvfp4", (8, 9), "10.0")]
 )
@@ -152,29 +141,12 @@ def test_older_gpus_are_refused_before_anything_is_quantised(
         BACKEND.prepare(decoder(), drawn(""), Options(kind, least=0), on_cuda)
 
 
-def test_what_nvfp4_cannot_take_is_named(tmp_path: Path) -> None:
-    module = nn.ModuleDict({"conv": nn.Conv2d(3, 16, 3), "odd": nn.Linear(24, 8)})
-    with pytest.raises(Unsupported, match=r"no convolution of NVFP4; its 24 input features are no multiple .* 16"):
-        BACKEND.prepare(module, drawn(""), Options("nvfp4", least=0), context(tmp_path))
-
-
-def test_mxfp8_says_why_and_what_would_do() -> None:
-    reason = BACKEND.unsupported(Options("mxfp8"), "cuda", "bf16")
-    assert reason is not None
-    assert "kind=nvfp4" in reason
-    assert "mx+inductor" in reason
-
-
 def test_only_tensorrt_builds_it() -> None:
     builders = [resolve_backend(name) for name in backend_names() if resolve_backend(name).build]
     taken = {one.name for one in builders if BACKEND.unsupported_builder(Options(), one) is None}
     assert taken == {"tensorrt", "tensorrt-aot", "tensorrt-rtx"}
     fp4 = {one.name for one in builders if BACKEND.unsupported_builder(Options("nvfp4"), one) is None}
     assert fp4 == {"tensorrt", "tensorrt-aot"}
-
-
-def test_each_kind_is_a_class_of_its_own() -> None:
-    assert [by_options(BACKEND.quantises, Options(kind)) for kind in ("fp8", "nvfp4")] == ["fp8", "nvfp4"]
 
 
 @pytest.mark.parametrize("component", ["wm", "image", "audio", "matrix-vae"])

@@ -47,13 +47,6 @@ def test_mxfp8_takes_layers_of_whole_blocks(tmp_path: Path, monkeypatch: pytest.
     assert type(made.module[1].weight) is torch.nn.Parameter
 
 
-def test_nvfp4_layers_that_do_not_divide_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_gpu(monkeypatch, (10, 0))
-    module = torch.nn.Sequential(torch.nn.Linear(64, 24), torch.nn.Linear(24, 64)).bfloat16()
-    with pytest.raises(Unsupported, match=r"0, 1: 64 to 24 features .*; 24 to 64 features"):
-        BACKEND.prepare(module, {}, Options("nvfp4", least=0), context(tmp_path))
-
-
 def test_each_kind_is_a_class_with_a_budget_below_what_the_format_can_hold() -> None:
     """SQNR of normal values in each format, as the comment beside the budgets states it."""
     from torchao.prototype.mx_formats.mx_tensor import MXTensor

@@ -11,10 +11,8 @@ pytest.importorskip("onnxscript", reason="torch exports with onnxscript")
 
 import torch
 from torch import nn
-from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
+from toys import LIBRARY_WARNINGS, Toy, build_toy, check_misfits
 
-from bakeoff.backends.backend import Unsupported
-from bakeoff.backends.onnxruntime import export
 from bakeoff.backends.onnxruntime.backend import BACKEND, Options
 from bakeoff.worker.failures import StageError
 
@@ -41,8 +39,9 @@ def model_of(folder: Path) -> Path:
     return made
 
 
-def test_gives_what_eager_gives(toy: Toy) -> None:
+def test_gives_what_eager_gives_and_refuses_other_inputs(toy: Toy) -> None:
     assert toy.error() < 1e-6
+    check_misfits(toy)
 
 
 def test_says_which_provider_and_which_nodes(toy: Toy) -> None:
@@ -53,31 +52,6 @@ def test_says_which_provider_and_which_nodes(toy: Toy) -> None:
     assert proof.facts["providers"] == "CPUExecutionProvider"
     assert proof.facts["opset"] == 20
     assert proof.artifact_bytes
-
-
-@pytest.mark.parametrize("how", ["shape", "size", "dtype", "integers", "strides", "order", "number"])
-def test_other_inputs_are_refused(toy: Toy, how: str) -> None:
-    with pytest.raises(Unsupported) as refused:
-        toy.engine.bind(misfits(toy.sets[0])[how])
-    assert refused.value.code == "unsupported"
-
-
-@pytest.mark.usefixtures("toy")
-class TestCache:
-    @pytest.mark.parametrize(
-        ("text", "seed"),
-        [("world/onnxruntime/fp32", 1), ("sound/onnxruntime/fp32", 0), ("world/onnxruntime[int8]/fp32", 0)],
-        ids=["weights", "graph", "int8"],
-    )
-    def test_anything_else_is_exported(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, seed: int
-    ) -> None:
-        def refuse(*_arguments: object) -> None:
-            raise Unsupported("not now")
-
-        monkeypatch.setattr(export, "_convert", refuse)
-        with pytest.raises(StageError, match="not now"):
-            build_toy(text, folder, seed=seed)
 
 
 class TestInt8:
@@ -170,17 +144,6 @@ def test_a_traced_build_names_the_provider_of_each_node(tmp_path: Path) -> None:
     assert trace.kernels[0].calls == 1
     assert sum(kernel.ns for kernel in trace.kernels) <= trace.total_ns
     assert [file.name for file in tmp_path.glob("profile*")] == []
-
-
-def test_a_cpu_has_no_bf16() -> None:
-    assert "bf16" in BACKEND.unsupported(Options(), "cpu", "bf16")
-    assert "fp32" in BACKEND.unsupported(Options(int8=True), "cpu", "fp16")
-    assert BACKEND.unsupported(Options(), "cpu", "fp16") is BACKEND.unsupported(Options(), "cpu", "fp32") is None
-
-
-def test_a_gpus_provider_is_for_cuda() -> None:
-    assert "@cuda" in BACKEND.unsupported(Options(provider="cuda"), "cpu", "fp32")
-    assert "@cpu" in BACKEND.unsupported(Options(provider="cpu"), "cuda", "fp32")
 
 
 def test_without_the_gpus_package_its_provider_is_unavailable() -> None:

@@ -22,11 +22,9 @@ from torch import nn
 from toys import LIBRARY_WARNINGS
 
 from bakeoff.backends.backend import BuildContext, Engine, Unavailable, Unsupported
-from bakeoff.backends.format import Opening
 from bakeoff.backends.onnxruntime import backend, session
 from bakeoff.backends.onnxruntime.backend import BACKEND, Options
-from bakeoff.backends.onnxruntime.placement import read_placement, sort_nodes
-from bakeoff.backends.tracing import Kernel, Trace
+from bakeoff.backends.onnxruntime.placement import read_placement
 from bakeoff.worker.failures import status_of
 
 pytestmark = LIBRARY_WARNINGS
@@ -91,31 +89,6 @@ class TestLostProvider:
         with pytest.raises(Unavailable, match=r"TensorrtExecutionProvider cannot be loaded: libnvinfer.so.10"):
             build(library, tmp_path, Options(provider="tensorrt"), dtype="bf16")
 
-    def test_without_its_cuda_provider_tensorrt_is_refused_too(self, library: Library, tmp_path: Path) -> None:
-        library.lost = (CUDA,)
-        with pytest.raises(Unavailable, match="without CUDAExecutionProvider"):
-            build(library, tmp_path, Options(provider="tensorrt"))
-
-    def test_a_refusal_by_the_cpu_provider_that_is_left_is_not_mistaken(self, library: Library, tmp_path: Path) -> None:
-        """Without CUDA the CPU provider gets the model, and has no bf16 kernels."""
-        library.lost, library.error = (CUDA,), errors.NotImplemented(fake.NOT_IMPLEMENTED)
-        with pytest.raises(Unavailable, match="cannot be loaded: libnvinfer"):
-            build(library, tmp_path)
-
-    def test_an_exported_model_is_refused_too(self, library: Library, tmp_path: Path) -> None:
-        library.cache = tmp_path
-        build(library, tmp_path)
-        (model,) = tmp_path.glob("onnx-*/model.onnx")
-        library.lost = (CUDA,)
-        assert BACKEND.artifact is not None
-        with pytest.raises(Unavailable, match="without CUDAExecutionProvider"):
-            BACKEND.artifact.read(model, (), Opening("cuda", "fp32", 1, Options()))
-
-    def test_a_driver_that_is_too_old_is_named_first(self, library: Library, tmp_path: Path) -> None:
-        library.error = RuntimeError(fake.NO_DRIVER)
-        with pytest.raises(RuntimeError, match=r"^CUDAExecutionProvider: CUDA failure 35: CUDA driver version is ins"):
-            build(library, tmp_path)
-
     def test_memory_is_out_of_memory(self, library: Library, tmp_path: Path) -> None:
         library.error = errors.RuntimeException(fake.ARENA)
         with pytest.raises(errors.RuntimeException) as refused:
@@ -175,20 +148,6 @@ class TestMissingKernel:
             build(library, tmp_path, dtype="bf16")
         assert status_of(refused.value, "build_failed") == "unsupported"
 
-    def test_a_graph_of_wrong_types_is_no_missing_kernel(self, library: Library, tmp_path: Path) -> None:
-        """What an ISTFT was exported to (pytorch#113067): its indices are int32, whatever the variant's dtype."""
-        text = fake.BAD_TYPE.replace("bfloat16", "int32").replace("Conv", "ScatterND")
-        for dtype in ("fp32", "bf16"):
-            library.error = errors.InvalidGraph(text)
-            with pytest.raises(errors.InvalidGraph, match="ScatterND") as refused:
-                build(library, tmp_path / dtype, dtype=dtype)
-            assert status_of(refused.value, "build_failed") == "build_failed"
-
-    def test_any_other_error_stays_as_it_is(self, library: Library, tmp_path: Path) -> None:
-        library.error = errors.Fail("[ONNXRuntimeError] : 1 : FAIL : something else")
-        with pytest.raises(errors.Fail, match="something else"):
-            build(library, tmp_path)
-
     @pytest.mark.parametrize(("dtype", "opset"), [("fp32", 20), ("bf16", 22)])
     def test_bf16_is_exported_in_the_first_opset_with_bf16_convolutions(
         self, library: Library, tmp_path: Path, dtype: str, opset: int
@@ -243,57 +202,9 @@ class TestPlacement:
         assert placed.inside == {"Shape": 1, "Reshape": 1}
         assert (placed.fallback, placed.fell_back(CUDA)) == ({}, "")
 
-    def test_a_library_that_cannot_tell_leaves_it_to_the_trace(self, library: Library, tmp_path: Path) -> None:
-        library.tells = False
-        proof = build(library, tmp_path).prove()
-        assert (proof.fell_back, proof.operators_outside) == ("", {})
-        assert proof.operators_inside["Sin"] == 1
-
-    def test_tensorrt_leaves_the_rest_to_cuda(self, library: Library, tmp_path: Path) -> None:
-        library.place = lambda operator: CUDA if operator == "Sin" else TENSORRT
-        proof = build(library, tmp_path, Options(provider="tensorrt")).prove()
-        assert list(library.opened[0].asked) == [TENSORRT, CUDA]
-        assert (proof.fell_back, proof.operators_outside) == ("", {"Sin": 1})
-        assert proof.facts["nodes_on_CUDAExecutionProvider"] == 1
-        assert proof.facts["nodes_on_TensorrtExecutionProvider"] == sum(proof.operators_inside.values())
-
     def test_tensorrt_that_takes_nothing_fell_back(self, library: Library, tmp_path: Path) -> None:
         proof = build(library, tmp_path, Options(provider="tensorrt")).prove()
         assert "CUDAExecutionProvider for all nodes" in proof.fell_back
-
-    def test_half_precision_on_the_cpu_is_never_deliberate(self) -> None:
-        placed = sort_nodes([("Conv", CUDA, False), ("Sin", CPU, False), ("Gather", CPU, True)], CUDA)
-        assert (placed.shapes, placed.fallback) == ({"Gather": 1}, {"Sin": 1})
-
-
-class TestTrace:
-    def trace(self, library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Trace:
-        recorded = Trace((Kernel("void onnxruntime::cuda::_UnaryElementWise<…>", 1.0, 700, True),), 1000)
-
-        def record(call: Any, own: tuple[str, ...]) -> Trace:
-            call()
-            assert recorded.kernels[0].name.startswith(own)
-            return recorded
-
-        monkeypatch.setattr(session, "trace_operators", record)
-        engine = build(library, folder, trace=True)
-        return engine.trace(engine.bind({"x": torch.ones(2, 4)}))
-
-    def test_kernels_are_the_devices_and_places_the_profiles(
-        self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The profile's node times would be those of starting the kernels, and none of a captured graph."""
-        traced = self.trace(library, tmp_path, monkeypatch)
-        assert (traced.total_ns, traced.kernels[0].ns) == (1000, 700)
-        assert traced.operators_inside["Sin"] == 1
-        assert traced.operators_outside == {}
-        assert list(tmp_path.glob("profile*")) == []
-
-    def test_a_node_on_the_cpu_is_outside(
-        self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        library.place = lambda operator: CPU if operator == "Sin" else CUDA
-        assert self.trace(library, tmp_path, monkeypatch).operators_outside == {"Sin": 1}
 
 
 class TestCalls:
@@ -303,20 +214,6 @@ class TestCalls:
         assert library.log == ["session waits for torch", "run, waiting disabled 1", "torch waits for session"]
         assert output.abs().sum() > 0
         assert library.opened[0].asked[CUDA]["user_compute_stream"] == "140098743390512"
-
-    def test_so_is_a_call_of_an_exported_model(self, library: Library, tmp_path: Path) -> None:
-        library.cache = tmp_path
-        build(library, tmp_path)
-        (model,) = tmp_path.glob("onnx-*/model.onnx")
-        assert BACKEND.artifact is not None
-        run = BACKEND.artifact.read(model, (), Opening("cuda", "fp32", 1, Options()))
-        run([torch.ones(2, 4)])
-        assert library.log == ["session waits for torch", "run, waiting disabled 1", "torch waits for session"]
-
-    def test_both_gpu_providers_get_the_same_stream(self, library: Library, tmp_path: Path) -> None:
-        build(library, tmp_path, Options(provider="tensorrt"))
-        asked = library.opened[0].asked
-        assert asked[TENSORRT]["user_compute_stream"] == asked[CUDA]["user_compute_stream"] != "0"
 
     def test_each_bound_set_has_a_graph_of_its_own(
         self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -348,16 +245,6 @@ class TestOptions:
         """The provider's own default is TF32."""
         asked = session.provider_options(CUDA, Options(cuda_graph=True), dtype, tmp_path, None)
         assert asked == {"use_tf32": allowed, "enable_cuda_graph": "1"}
-
-    def test_tensorrt_keeps_its_engines_in_the_labs_cache_in_the_variants_dtype(self, tmp_path: Path) -> None:
-        asked = session.provider_options(TENSORRT, Options(provider="tensorrt"), "bf16", tmp_path, None)
-        assert (asked["trt_fp16_enable"], asked["trt_bf16_enable"]) == ("False", "True")
-        assert asked["trt_engine_cache_path"] == asked["trt_timing_cache_path"] == str(tmp_path / "tensorrt")
-
-    def test_captured_graphs_are_the_cuda_providers(self) -> None:
-        assert "cuda_graph" in BACKEND.unsupported(Options(cuda_graph=True), "cpu", "fp32")
-        assert "provider=cuda" in BACKEND.unsupported(Options(provider="tensorrt", cuda_graph=True), "cuda", "bf16")
-        assert BACKEND.unsupported(Options(cuda_graph=True), "cuda", "bf16") is None
 
     def test_tensorrt_has_no_fp32_but_tf32(self) -> None:
         options = Options(provider="tensorrt")

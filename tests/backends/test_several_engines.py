@@ -55,7 +55,6 @@ def numbers(toy: Toy) -> dict[str, Any]:
     }
 
 
-@pytest.mark.usefixtures("_nothing_cached")
 def test_two_engines_of_different_graphs_prove_their_own(tmp_path: Path) -> None:
     world = build_toy("world/inductor/fp32", tmp_path)
     before = numbers(world)

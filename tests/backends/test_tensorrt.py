@@ -14,12 +14,10 @@ import pytest
 pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
 
 import torch
-from fake_torch_tensorrt import FAKE_ENGINE, Fake, installed
-from torch import nn
+from fake_torch_tensorrt import Fake, installed
 from toys import LIBRARY_WARNINGS, build_toy
 
 from bakeoff.backends.backend import Unsupported
-from bakeoff.backends.format import HostRequirement
 from bakeoff.backends.torch_tensorrt import ahead_of_time, jit, settings
 from bakeoff.backends.torch_tensorrt.program import load_program
 from bakeoff.backends.torch_tensorrt.proof import (
@@ -28,10 +26,7 @@ from bakeoff.backends.torch_tensorrt.proof import (
     PartitionLog,
     aten_name,
     prove,
-    read_converted,
 )
-from bakeoff.export import requirements
-from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.worker.failures import StageError
 
@@ -107,32 +102,6 @@ class TestSettings:
         known = SIGNATURES["2.13.0"]["settings"]
         assert settings.settings({}, known, context)["disable_tf32"] is disabled
 
-    @pytest.mark.parametrize("backend", [jit, ahead_of_time])
-    def test_impossible_options_are_refused_before_anything_is_built(self, backend: Any) -> None:
-        unsupported = backend.BACKEND.unsupported
-        assert "optimization_level=6" in unsupported(backend.Options(optimization_level=6), "cuda", "bf16")
-        assert "min_block_size=0" in unsupported(backend.Options(min_block_size=0), "cuda", "bf16")
-        assert unsupported(backend.Options(), "cuda", "bf16") is None
-
-
-class TestPartitions:
-    """Numbers read from the library's log; the text was made by the 2.13.0 wheel's dryrun_stats_display."""
-
-    log = PartitionLog(PARTITIONS)
-
-    def test_operators(self) -> None:
-        assert self.log.operators == (12, 10)
-
-    def test_operators_that_pytorch_runs(self) -> None:
-        assert self.log.unconverted == {"aten._safe_softmax": 1, "aten.cumsum": 1}
-
-    def test_engines(self) -> None:
-        assert self.log.engines == {"_run_on_acc_0": 6, "_run_on_acc_2": 4}
-
-    def test_an_empty_log_gives_no_numbers(self) -> None:
-        empty = PartitionLog()
-        assert (empty.operators, empty.unconverted, empty.engines) == (None, {}, {})
-
 
 class TestEngines:
     @pytest.mark.parametrize("name", BOTH)
@@ -148,13 +117,6 @@ class TestEngines:
         assert any("attention" in operator for operator in proof.operators_inside)
         assert proof.graph_hash
         assert (toy.built.cost.untimed_s > 0) is (name == "tensorrt-aot"), "only its cache has a key of the weights"
-
-    @pytest.mark.usefixtures("one")
-    def test_the_library_is_heard(self, tmp_path: Path) -> None:
-        proof = build_toy("world/tensorrt/fp32", tmp_path).proof
-        assert (proof.facts["operators_lowered"], proof.facts["operators_convertible"]) == (12, 10)
-        assert proof.operators_outside["aten.cumsum"] == 1
-        assert proof.artifact_bytes == len(FAKE_ENGINE)
 
     def test_no_engine_is_falling_back(self, one: Fake, tmp_path: Path) -> None:
         one.lacks = ("attention",)
@@ -184,34 +146,11 @@ class TestEngines:
         assert failed.value.status == status
         assert failed.value.reason == f"BuilderError: {logged} (and 1 more error)"
 
-    @pytest.mark.parametrize("name", BOTH)
-    def test_an_exception_of_the_library_is_the_reason(self, one: Fake, name: str, tmp_path: Path) -> None:
-        """Not that of torch.compile, which begins with its name for the compiler."""
-        one.builder_log = ()
-        one.lacks = ("attention",)
-        one.partitions = ""
-
-        def broken(*_arguments: Any) -> Any:
-            raise ValueError("the real cause")
-
-        one._partition = broken  # type: ignore[method-assign]
-        if name == "tensorrt-aot":
-            one.lacks = ()
-        with pytest.raises(StageError) as failed:
-            build_toy(f"world/{name}/fp32", tmp_path)
-        assert failed.value.reason == "ValueError: the real cause"
-
     def test_full_compilation_names_what_is_lacking(self, one: Fake, tmp_path: Path) -> None:
         one.lacks = ("attention",)
         error = refused("world/tensorrt-aot/fp32", tmp_path)
         assert isinstance(error, Unsupported)
         assert "aten._safe_softmax, aten.cumsum" in str(error)
-
-    def test_what_is_lacking_may_be_left_to_pytorch(self, one: Fake, tmp_path: Path) -> None:
-        one.lacks, one.partitions = ("attention",), ""
-        proof = build_toy("world/tensorrt-aot[require_full_compilation=false]/fp32", tmp_path).proof
-        assert proof.fell_back
-        assert any("attention" in operator for operator in proof.operators_outside)
 
     @pytest.mark.usefixtures("one")
     def test_quantised_weights_are_refused_with_the_reason(self, tmp_path: Path) -> None:
@@ -243,14 +182,6 @@ class TestNames:
         proof = prove(Converted({"_run_on_acc_0": b""}), PartitionLog(partitions), graph, "hash")
         assert proof.operators_inside == {"aten.conv2d": 3, "aten.add": 1}
         assert proof.operators_outside == {"aten._safe_softmax": 1, "aten.cumsum": 1, "aten.add": 1}
-
-    def test_in_a_compiled_module(self) -> None:
-        class Left(nn.Module):
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                return torch.cumsum(x + 1, 0)
-
-        exported = torch.export.export(Left(), (torch.ones(4),)).module(check_guards=False)
-        assert read_converted(exported).outside == {"aten.add": 1, "aten.cumsum": 1}
 
 
 @pytest.mark.usefixtures("one")
@@ -297,19 +228,6 @@ class TestSaved:
         assert again.proof.facts["program_digest"] == first.proof.facts["program_digest"]
         assert again.error() < 1e-6
 
-    @pytest.mark.parametrize("other", ["world/tensorrt-aot[optimization_level=5]/fp32", "world/tensorrt-aot/bf16"])
-    def test_other_options_and_dtypes_are_built_anew(self, one: Fake, other: str, tmp_path: Path) -> None:
-        build_toy("world/tensorrt-aot/fp32", tmp_path)
-        build_toy(other, tmp_path)
-        assert len(one.asked) == 2
-
-    def test_a_broken_one_is_built_again(self, one: Fake, tmp_path: Path) -> None:
-        build_toy("world/tensorrt-aot/fp32", tmp_path)
-        (saved,) = (tmp_path / "cache").glob("*.ep")
-        saved.write_bytes(b"nothing")
-        assert build_toy("world/tensorrt-aot/fp32", tmp_path).proof.facts["program_from_cache"] is False
-        assert len(one.asked) == 2
-
     @pytest.mark.usefixtures("one")
     def test_nothing_that_opening_it_would_unpickle_is_saved(self, tmp_path: Path) -> None:
         build_toy("world/tensorrt-aot/fp32", tmp_path)
@@ -332,15 +250,6 @@ class TestSaved:
             assert (made.engine.copies_inputs(), made.engine.captures()) == (copies, False)
 
 
-class TestHostRequirements:
-    @pytest.mark.parametrize("distribution", ["tensorrt", "tensorrt-cu12", "tensorrt-cu13"])
-    def test_any_of_its_wheels_is_tensorrt(self, distribution: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """torch_tensorrt 2.14 depends on tensorrt-cu13 alone."""
-        assert distribution in host.DISTRIBUTIONS
-        monkeypatch.setattr(host, "read_versions", lambda: {distribution: "10.16.1"})
-        assert requirements.unmet([HostRequirement("tensorrt", "is", "10.16.1")], requirements.facts()) == ()
-
-
 class TestAbsent:
     def test_a_library_that_does_not_load_is_unavailable_and_quiet(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -356,8 +265,3 @@ class TestAbsent:
         assert error.code == "missing-library"
         assert said in str(error)
         assert capsys.readouterr().out == ""
-
-    @pytest.mark.parametrize("backend", [jit.BACKEND, ahead_of_time.BACKEND])
-    def test_not_installed_names_the_package_and_the_way(self, backend: Any) -> None:
-        assert "torch_tensorrt" in backend.unavailable(backend.options(), "cuda")
-        assert "cpu" in backend.unsupported(backend.options(), "cpu", "bf16")

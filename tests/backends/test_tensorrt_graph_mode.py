@@ -70,22 +70,6 @@ def test_each_call_is_in_its_engines_mode(
         assert fake.engines[number].captures == [True] * graphs, "one capture, after a call without"
 
 
-@pytest.mark.parametrize("graphs", [False, True])
-@pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot"])
-def test_calls_of_one_mode_do_not_set_it_again(fake: Fake, name: str, graphs: bool, tmp_path: Path) -> None:
-    """Of one engine, then of two in turn: none sets what is set already, and a build leaves it to the next call."""
-    fake.switches.clear()
-    toys = [build_toy(f"world/{named(name, graphs)}/fp32", tmp_path / "one")]
-    toys[0].error()
-    assert fake.switches == [True] * graphs, "at most one, before the first capture"
-    toys.append(build_toy(f"world/{named(name, graphs)}/fp32", tmp_path / "two"))
-    toys[1].error()
-    fake.switches.clear()
-    for toy in toys * 5:
-        toy.error()
-    assert fake.switches == []
-
-
 def test_opened_artifacts_too(fake: Fake, outside: bool, order: tuple[bool, bool], tmp_path: Path) -> None:
     opened = []
     for graphs in order:

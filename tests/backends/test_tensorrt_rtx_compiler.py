@@ -19,7 +19,6 @@ from bakeoff.backends.compilers import c_compiler
 from bakeoff.backends.tensorrt_rtx import compiler
 from bakeoff.backends.tensorrt_rtx.compiler import ABOUT, compile_model, driverless_environment
 
-HAS_DRIVER = compiler.has_driver
 NEEDS_C = pytest.mark.skipif(c_compiler() is None, reason="the driver's stand-ins need a C compiler")
 
 
@@ -91,16 +90,6 @@ class TestStandIns:
         assert f"{function} was called" in ended.stderr
         assert len(ended.stderr.splitlines()) == 1
 
-    def test_questions_about_the_device_are_answered(self, made: dict[str, str]) -> None:
-        code = """
-import ctypes
-runtime, number, about = ctypes.CDLL("libcudart.so.13"), ctypes.c_int(7), ctypes.create_string_buffer(1008)
-print(runtime.cudaGetDeviceCount(ctypes.byref(number)), number.value)
-print(runtime.cudaGetDeviceProperties(about, 0), *(int.from_bytes(about.raw[at : at + 4], "little") for at in AT))
-"""
-        ended = python(f"AT = (360, 364)\n{code}", made)
-        assert ended.stdout.split() == ["0", "1", "0", "8", "9"], ended.stderr
-
     def test_this_process_has_none_of_it(self, tmp_path: Path) -> None:
         def seen() -> tuple[object, ...]:
             folder = Path("/sys/class/drm")
@@ -121,20 +110,6 @@ print(runtime.cudaGetDeviceProperties(about, 0), *(int.from_bytes(about.raw[at :
         first = driverless_environment(tmp_path)
         monkeypatch.setattr(compiler, "_make_stand_ins", None)
         assert driverless_environment(tmp_path) == first
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_a_driver_is_there_if_its_library_can_be_loaded(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def load(name: str) -> None:
-        asked.append(name)
-        if not there:
-            raise OSError(f"{name}: cannot open shared object file")
-
-    monkeypatch.setattr(ctypes, "CDLL", load)
-    assert HAS_DRIVER.__wrapped__() is there
-    assert asked == ["libcuda.so.1"]
 
 
 def test_the_compiler_s_program_imports_neither_torch_nor_this_lab() -> None:

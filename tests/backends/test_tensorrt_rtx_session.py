@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,24 +139,6 @@ class TestRunning:
         assert again.graph_hash == proof.graph_hash
 
     @pytest.mark.usefixtures("card")
-    def test_wrong_inputs_are_refused_when_bound(self, module: nn.Module, context: BuildContext) -> None:
-        made = built(module, context)
-        with pytest.raises(Unsupported):
-            made.bind({**inputs(), "x": torch.zeros(4, 9)})
-        with pytest.raises(Unsupported):
-            made.bind({**inputs(), "x": torch.zeros(4, 8, dtype=torch.float64)})
-
-    @pytest.mark.usefixtures("card")
-    def test_a_port_carries_a_state(self, module: nn.Module, context: BuildContext) -> None:
-        port = built(module, context).port(inputs(), ("total", "mixed"), {"mixed": "state"})
-        x, state = inputs().values()
-        for _ in range(3):
-            port.call()
-            total, state = module(x, state)
-            assert relative(port.outputs["total"], total) < 1e-6
-            port.advance()
-
-    @pytest.mark.usefixtures("card")
     def test_a_node_outside_of_engines_is_a_fallback(
         self, module: nn.Module, context: BuildContext, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -200,16 +181,6 @@ class TestSession:
         runtime = str(context.cache_dir / "runtime")
         assert given == [{"enable_cuda_graph": str(int(graph)), "nv_runtime_cache_path": runtime}]
         assert made.captures() is graph
-
-    def test_the_stream_of_a_gpu_is_torch_s(
-        self, module: nn.Module, context: BuildContext, given: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        built(module, context)
-        (folder,) = context.cache_dir.glob("rtx-*")
-        monkeypatch.setattr(session, "new_stream", lambda: SimpleNamespace(cuda_stream=7))
-        opened = session.open_context(folder / "model.onnx", False, "cuda", 1)
-        assert given[-1] == {"enable_cuda_graph": "0", "has_user_compute_stream": "1", "user_compute_stream": "7"}
-        assert opened.stream is not None
 
 
 class TestCards:

@@ -101,14 +101,6 @@ def test_one_engine_gives_eagers_outputs_at_every_size(
     assert (proof.fell_back, proof.graphs, proof.facts["engines"]) == ("", 1, 1)
 
 
-def test_a_saved_program_refuses_a_size_outside_when_it_is_bound(fake: Fake, tmp_path: Path) -> None:
-    engine = build(ahead_of_time, tmp_path, Plain().eval().requires_grad_(False))
-    before = len(fake.ran)
-    with pytest.raises(Unsupported, match=r"built for x as float32 \[3 to 8, 16\] on cpu and got float32 \[9"):
-        engine.bind(inputs(9))
-    assert len(fake.ran) == before
-
-
 def test_the_library_is_given_the_profile_that_it_documents(fake: Fake, tmp_path: Path) -> None:
     build(ahead_of_time, tmp_path, Plain().eval().requires_grad_(False))
     (asked,) = fake.asked
@@ -116,43 +108,6 @@ def test_the_library_is_given_the_profile_that_it_documents(fake: Fake, tmp_path
         Input((3, 16), (4, 16), (8, 16), torch.float32),
         Input((3,), (4,), (8,), torch.float32),
     )
-
-
-def test_an_input_without_a_range_stays_a_tensor(fake: Fake, tmp_path: Path) -> None:
-    class Rows(nn.Module):
-        def forward(self, x: Tensor, scale: Tensor) -> tuple[Tensor]:
-            return (x * scale.sum(),)
-
-    build(ahead_of_time, tmp_path, Rows(), SIZES[:1])
-    (asked,) = fake.asked
-    assert [type(one) for one in asked["arg_inputs"]] == [Input, Tensor]
-
-
-def test_other_ends_are_another_program_in_the_cache(fake: Fake, tmp_path: Path) -> None:
-    module = Plain().eval().requires_grad_(False)
-    wider = tuple(DynamicAxis(one.input, 0, "x.0", 3, 4, 16) for one in SIZES)
-    for sizes in (SIZES, wider, SIZES):
-        build(ahead_of_time, tmp_path, module, sizes)
-    assert len(fake.asked) == 2
-
-
-def test_what_pytorch_runs_takes_the_range_too(fake: Fake, tmp_path: Path) -> None:
-    class Between(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.last = nn.Linear(16, 16), nn.Linear(16, 16)
-
-        def forward(self, x: Tensor, scale: Tensor) -> tuple[Tensor]:
-            return (self.last(torch.cumsum(self.first(x), 0) * scale.unsqueeze(-1)),)
-
-    fake.unconverted = ("torch.ops.aten.cumsum.default",)
-    module = Between().eval().requires_grad_(False)
-    for backend in BOTH:
-        options = {"require_full_compilation": False} if backend is ahead_of_time else {}
-        engine = build(backend, tmp_path, module, **options)
-        given = inputs(6)
-        torch.testing.assert_close(call(engine, given)[0], module(*given.values())[0])
-        assert engine.prove().operators_outside["aten.cumsum"] == 1
 
 
 def test_a_version_that_finds_no_range_is_refused(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """Checks every private name of torch that the project uses against the installed version."""
 
-import inspect
 import re
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -112,12 +110,6 @@ class TestPartitionedGraphs:
         assert sum(compiler.calls.values()) == 1
         assert "addmm" in compiler.calls
 
-    def test_a_cpus_operators_are_in_no_function(self) -> None:
-        compiler = Compiler({"triton.cudagraphs": True})
-        torch.compile(Net(), backend=compiler, fullgraph=True)(X)
-        assert compiler.code
-        assert compiler.captured == 0
-
     def test_text_and_comments_are_no_calls(self, tmp_path: Path) -> None:
         """Lines in the form of what PythonWrapperCodegen and TritonScheduling write for CUDA (2.11 and 2.13)."""
         path = tmp_path / "generated.py"
@@ -192,10 +184,6 @@ def test_counters_that_somebody_cleared_count_as_nothing() -> None:
     assert snapshot() - before == CompileActivity()
 
 
-def test_activities_add_up() -> None:
-    assert CompileActivity(1, 2, 3, 4, 5, 6) + CompileActivity(compiled=1) == CompileActivity(1, 2, 4, 4, 5, 6)
-
-
 def test_recompilations_are_told_by_their_compilation() -> None:
     compiler = Compiler()
     run = torch.compile(Net(), backend=compiler, dynamic=False)
@@ -206,88 +194,6 @@ def test_recompilations_are_told_by_their_compilation() -> None:
     (reason,) = torch_internals.recompile_reasons(compiler.ids[1:])
     assert "4" in reason
     assert "2" in reason
-
-
-def test_counters_by_group() -> None:
-    torch.compile(Net(), backend="eager")(X)
-    assert torch_internals.read_counters("stats")["stats.unique_graphs"] >= 1
-    assert torch_internals.read_counters("no such group") == {}
-
-
-def test_settings_hold_within_their_context_alone() -> None:
-    from torch._inductor import config
-
-    before = config.freezing
-    with torch_internals.inductor_settings(freezing=not before):
-        assert config.freezing is not before
-    assert config.freezing is before
-
-
-@pytest.mark.parametrize(
-    ("mode", "settings"),
-    [("default", {}), ("reduce-overhead", {"triton.cudagraphs"}), ("max-autotune", {"max_autotune"})],
-)
-def test_modes_stand_for_settings(mode: str, settings: set[str]) -> None:
-    from torch._inductor import config
-
-    found = torch_internals.inductor_mode(mode)
-    assert set(settings) <= set(found)
-    assert set(found) <= set(config.to_dict())
-
-
-def test_the_settings_that_backends_use_exist() -> None:
-    from torch._inductor import config
-
-    used = ("freezing", "max_autotune", "cpp.enable_kernel_profile", "aot_inductor.package_constants_in_so")
-    assert set(used) <= set(config.to_dict())
-
-
-def test_the_function_that_occupies_a_gpu_exists() -> None:
-    assert list(inspect.signature(torch.cuda._sleep).parameters) == ["cycles"]
-
-
-def test_profiler_events_of_inductor_are_known_by_name() -> None:
-    with torch_internals.inductor_settings(**{"cpp.enable_kernel_profile": True}):
-        run = torch.compile(Net(), fullgraph=True)
-        run(X)
-    with torch_internals.profile_every_thread() as recorded:
-        run(X)
-    names = [event.name for event in recorded.function_events]
-    assert sum(name.startswith(torch_internals.INDUCTOR_CALL) for name in names) == 1
-    assert any(name.startswith(torch_internals.INDUCTOR_KERNELS) for name in names)
-    enclosing = [name for name in names if name.startswith(torch_internals.WRAPPER_EVENTS)]
-    assert any(name.startswith("Torch-Compiled Region") for name in enclosing)
-
-
-def test_constants_are_folded() -> None:
-    class Folded(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(8, 8))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return x @ (self.weight * 2)
-
-    graph = torch.export.export(Folded(), (X,)).module()
-    torch_internals.fold_constants(graph)
-    assert not [node for node in graph.graph.nodes if "aten.mul" in str(node.target)]
-    assert torch.equal(graph(X), X @ torch.full((8, 8), 2.0))
-
-
-def test_a_package_is_compiled_loaded_and_run(tmp_path: Path) -> None:
-    module, path = Net(), tmp_path / "package.pt2"
-    settings = {"aot_inductor.package_constants_in_so": False}
-    torch_internals.compile_package(torch.export.export(module, (X,), strict=False), path, settings)
-    package = torch_internals.load_package(path)
-    assert {"AOTI_MACHINE"} <= set(package.metadata())
-    assert "linear.weight" in package.constants()
-    package.load_constants({name: module.get_parameter(name).detach() for name in package.constants()})
-    assert torch.allclose(package.run([X])[0], module(X)[0], atol=1e-6)
-    with zipfile.ZipFile(path) as archive:
-        wrappers = [archive.read(name).decode() for name in archive.namelist() if name.endswith(".wrapper.cpp")]
-    (calls,) = (torch_internals.package_calls(wrapper) for wrapper in wrappers)
-    assert any("mm" in name or "linear" in name for name in calls[0])
-    assert any("sin" in name for name in calls[1])
 
 
 def test_a_package_is_loaded_single_threaded_as_torch_itself_does(
@@ -338,11 +244,6 @@ def test_reading_counters_imports_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_products_of_integers_are_exact() -> None:
-    left, right = (torch.randint(-127, 128, (32, 32), dtype=torch.int8) for _ in range(2))
-    assert torch.equal(torch_internals.int8_product(left, right.t()), left.int() @ right.t().int())
 
 
 class TestCopies:

@@ -85,13 +85,6 @@ class TestExternal:
         with pytest.raises(Unsupported, match=r"external=a: .* has no such operator"):
             check_outside(asked, ["aten.mean.dim"])
 
-    @pytest.mark.parametrize("name", BOTH)
-    def test_unknown_submodules_are_refused_with_near_names(self, one: Fake, name: str, tmp_path: Path) -> None:
-        text = refused(f"picture/{name}[external=pictur.0]/fp32", tmp_path)
-        assert "external=pictur.0" in text
-        assert "picture.0" in text
-        assert one.asked == []
-
     def test_a_saved_program_registers_its_operators(self, one: Fake, tmp_path: Path) -> None:
         first = build_toy("picture/tensorrt-aot[external=picture.0]/fp32", tmp_path)
         (operator,) = (tmp_path / "cache").glob("*.external_picture_0_*.pt2")

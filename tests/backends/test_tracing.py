@@ -47,10 +47,6 @@ def test_the_longest_comes_first_and_all_fit_into_the_call(trace: Trace) -> None
     assert 0 < sum(times) <= trace.total_ns
 
 
-def test_the_frameworks_operators_are_no_compilers_own(trace: Trace) -> None:
-    assert not any(kernel.own for kernel in trace.kernels)
-
-
 def test_the_compilers_own_are_told_by_how_their_names_begin() -> None:
     def call() -> tuple[torch.Tensor]:
         with torch.autograd.profiler.record_function("cpp_fused_add_0"):
@@ -139,22 +135,6 @@ class TestOfAGpu:
         )
         assert trace.total_ns == 165_000
         assert trace.device == DeviceTime(span_ns=200_000, busy_ns=160_000, named_ns=164_000)
-
-    def test_what_the_profiler_did_not_see_is_not_named(self) -> None:
-        """The events still time it: with half of the kernels lost, half of the time has no name."""
-        timeline = Timeline()
-        timeline.kernel("triton_poi_fused_add_0", 0, 100)
-        assert share_named(timeline.trace(200, 200)) == 0.5
-        assert share_named(Timeline().trace(200, 200)) == 0
-
-    def test_many_short_kernels_are_named_with_the_pauses_between_their_launches(self) -> None:
-        timeline = Timeline()
-        for index in range(100):
-            timeline.kernel("triton_poi_fused_add_0", 3 * index, 2)
-        trace = timeline.trace(900, 300)
-        assert trace.device
-        assert trace.device.busy_ns == 200_000
-        assert share_named(trace) == pytest.approx(299 / 300)
 
     def test_a_wait_for_a_late_launch_is_no_time_of_the_call(self) -> None:
         """As on an H200: the queue holds some thousand kernels, and each later one waits for the host's launch."""

@@ -20,10 +20,9 @@ from bakeoff.artifact.mix import exported as exported_mixes
 from bakeoff.backends.format import BadArtifact
 from bakeoff.cli import app
 from bakeoff.export import load
-from bakeoff.export.folder import is_artifact, read_manifest
+from bakeoff.export.folder import read_manifest
 from bakeoff.export.manifest import MANIFEST, Condition, Conditions, formatted
 from bakeoff.export.mix import is_mix, read_mix, seal_mix
-from bakeoff.models.errors import BakeoffError
 from bakeoff.models.toy.network import Toy
 from bakeoff.models.toy.spec import Config
 from bakeoff.models.weights import randomize
@@ -152,11 +151,6 @@ def test_a_program_that_has_the_modules_uses_all_of_its_artifacts(mix: Path) -> 
         apply(pipe, mix)
 
 
-def test_what_takes_one_artifact_says_that_it_is_a_mix(mix: Path) -> None:
-    with pytest.raises(BadArtifact, match=r"is a mix of artifacts; load one of those in it, or .* bakeoff\.apply"):
-        load(mix)
-
-
 def test_it_is_shown_with_its_artifacts_and_calls(mix: Path) -> None:
     lines = CliRunner().invoke(app, ["inspect", str(mix)]).stdout.splitlines()
     assert lines[0] == f"mix: {read_mix(mix).mix}"
@@ -198,24 +192,3 @@ def test_what_is_no_mix_is_refused_in_one_sentence(content: bytes, tmp_path: Pat
     assert is_mix(tmp_path) == (content == b'{"kind": "mix"}')
     with pytest.raises(BadArtifact):
         read_mix(tmp_path)
-
-
-def test_a_manifest_that_is_no_file_or_too_large_is_not_read(tmp_path: Path) -> None:
-    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.touch()):
-        make(tmp_path / MANIFEST)
-        if (tmp_path / MANIFEST).is_file():
-            os.truncate(tmp_path / MANIFEST, 1 << 33)
-        assert (is_mix(tmp_path), is_artifact(tmp_path)) == (False, False)
-        for read in (read_mix, read_manifest):
-            with pytest.raises(BadArtifact):
-                read(tmp_path)
-        (tmp_path / MANIFEST).unlink()
-
-
-def test_what_cannot_be_exported_leaves_nothing(tmp_path: Path) -> None:
-    with marked_folder(tmp_path):
-        made, entry = planned(tmp_path / "runs", "wm=inductor/fp32")
-        with pytest.raises(BakeoffError, match="has no artifact format"):
-            export_mix(made, entry, tmp_path / "made", False, tmp_path / "runs", "a test", Recorder())
-    assert not (tmp_path / "made").exists()
-    assert not list(tmp_path.glob(".made*"))

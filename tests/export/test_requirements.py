@@ -32,13 +32,6 @@ def test_a_requirement_is_met_or_not(need: HostRequirement, met: bool) -> None:
     assert (unmet([need], HERE) == ()) is met
 
 
-def test_names_the_expected_and_the_found_value() -> None:
-    said = unmet([HostRequirement("torch", "is", "2.12.0"), HostRequirement("cpu flags", "has", "amx_bf16 avx2")], HERE)
-    version, flags = said
-    assert [fact for fact in ("torch: expected 2.12.0", "found 2.13.0", "'torch==2.12.0'") if fact not in version] == []
-    assert [fact for fact in ("cpu flags: expected amx_bf16,", "found avx2 avx512f") if fact not in flags] == []
-
-
 def test_an_empty_value_is_what_the_writing_host_has() -> None:
     found = with_host_values(
         [HostRequirement("torch", "is"), HostRequirement("torch", "is"), HostRequirement("machine", "is", "x86_64")],
@@ -56,10 +49,3 @@ def test_this_host_meets_its_own_requirements() -> None:
     here = facts()
     rules = {name: "has" if name == "cpu flags" else "is" for name in here}
     assert unmet(with_host_values([HostRequirement(name, rule) for name, rule in rules.items()], here), here) == ()  # type: ignore[arg-type]
-
-
-def test_a_prerelease_is_older_than_its_release() -> None:
-    need = HostRequirement("torch", "at least", "2.14.0")
-    assert unmet([need], {"torch": "2.14.0a0"}) != ()
-    assert unmet([need], {"torch": "2.14.0"}) == ()
-    assert unmet([need], {"torch": "2.14.0.post1"}) == ()

@@ -4,7 +4,6 @@ Most have a made engine, in place of the program of an artifact that a CPU wrote
 """
 
 import os
-import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -84,65 +83,23 @@ def test_a_flipped_byte_of_the_engine_is_found_by_its_hash(folder: Path) -> None
         load(folder)
 
 
-def cut(folder: Path) -> None:
-    (folder / ENGINE).write_bytes((folder / ENGINE).read_bytes()[:-8])
-
-
-def longer(folder: Path) -> None:
-    with (folder / ENGINE).open("ab") as file:
-        file.write(b"\0")
-
-
-def no_engine(folder: Path) -> None:
-    (folder / ENGINE).write_bytes(bytes(96))
-
-
 def other_target(folder: Path) -> None:
     (folder / ENGINE).write_bytes(engine("sm120"))
-
-
-def other_size(folder: Path) -> None:
-    data = engine(size=128)
-    assert struct.unpack_from("<Q", data, 16) == (128,)
-    (folder / ENGINE).write_bytes(data)
-
-
-def foreign_source(folder: Path) -> None:
-    context_model(folder, [node(ENGINE, source="CUDAExecutionProvider")], {ENGINE: engine()}, name=MODEL)
 
 
 def outside(folder: Path) -> None:
     context_model(folder, [node(f"../{folder.name}/{ENGINE}")], {ENGINE: engine()}, name=MODEL)
 
 
-def another_name(folder: Path) -> None:
-    context_model(folder, [node("0.engine")], {ENGINE: engine()}, name=MODEL)
-
-
-def embedded(folder: Path) -> None:
-    context_model(folder, [node(engine(), embed_mode=1)], {ENGINE: engine()}, name=MODEL)
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (cut, (ENGINE, "96", "88")),
-        (longer, (ENGINE, "96", "97")),
-        (no_engine, (ENGINE, "no engine")),
         (other_target, (MODEL, ENGINE, "another engine")),
-        (other_size, (MODEL, "another engine")),
-        (foreign_source, (MODEL, "CUDAExecutionProvider")),
         (outside, (MODEL, "not a file of the artifact")),
-        (another_name, (MODEL, "'0.engine'", "not a file of the artifact")),
-        (embedded, (MODEL, "not a file of the artifact")),
         (lambda folder: (folder / MODEL).write_bytes(b"\xff" * 50), (MODEL, "not an ONNX model")),
-        (lambda folder: (folder / MODEL).write_bytes(b""), (MODEL,)),
     ],
-    ids=[
-        "cut", "longer", "no engine", "other target", "other size", "foreign source", "outside", "another name",
-        "embedded", "no model", "empty model",
-    ],
-)  # fmt: skip
+    ids=["other target", "outside", "no model"],
+)
 def test_what_is_wrong_with_a_right_hash_is_refused_by_name(
     change: Callable[[Path], object], says: tuple[str, ...], folder: Path
 ) -> None:

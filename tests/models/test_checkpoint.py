@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import random
 import sys
 import types
 import zipfile
@@ -152,12 +151,6 @@ def test_values_take_the_dtype_of_the_module_and_tables_keep_theirs(tmp_path: Pa
     assert found["rope.freqs"].dtype == torch.float32
 
 
-def test_half_precision_checkpoint_loads_into_fp32(tmp_path: Path) -> None:
-    half = {name: tensor.to(torch.bfloat16) for name, tensor in weights().items()}
-    found = loaded(save(half, tmp_path / "a.pt"))
-    assert same(found, {name: tensor.float() for name, tensor in half.items()})
-
-
 def test_refusal_names_missing_unexpected_and_reshaped_keys(tmp_path: Path) -> None:
     content = weights()
     del content["decoder.0.bias"]
@@ -201,23 +194,6 @@ def test_entries_must_be_plain_floating_point_tensors(tmp_path: Path, entry: Any
     assert expected in message
 
 
-def test_integer_buffers_keep_their_type(tmp_path: Path) -> None:
-    module = nn.BatchNorm1d(2)
-    path = save({**module.state_dict(), "num_batches_tracked": torch.tensor(3.0)}, tmp_path / "a.pt")
-    message = refusal(path, module, checkpoint_prefixes=())
-    assert all(fact in message for fact in ("'num_batches_tracked'", "torch.float32", "torch.int64"))
-
-
-@pytest.mark.parametrize("content", [[1, 2], 3, "text", torch.zeros(3)])
-def test_content_must_be_a_dict(tmp_path: Path, content: Any) -> None:
-    assert f" {type(content).__name__};" in refusal(save(content, tmp_path / "a.pt"))
-
-
-@pytest.mark.parametrize("content", [{}, {"ema": {}}, {"encoder.weight": torch.zeros(3)}])
-def test_checkpoints_of_another_component_are_refused(tmp_path: Path, content: Any) -> None:
-    assert "decoder. or rope." in refusal(save(content, tmp_path / "a.pt"))
-
-
 @pytest.mark.parametrize("name", ["a.ckpt", "a.bin", "a.pkl", "a.pt.txt", "a"])
 def test_other_extensions_are_refused(tmp_path: Path, name: str) -> None:
     torch.save(weights(), tmp_path / name)
@@ -243,35 +219,6 @@ def linked(path: Path, target: Path) -> Path:
     path.unlink(missing_ok=True)
     path.symlink_to(target)
     return path
-
-
-@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
-def test_forbidden_file_is_refused(tmp_path: Path, suffix: str) -> None:
-    path = save(weights(), tmp_path / f"a{suffix}")
-    path.chmod(0)
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65534)  # root reads everything
-    try:
-        assert "Permission denied" in refusal(path)
-    finally:
-        os.seteuid(user)
-
-
-@pytest.mark.parametrize("name", ["a.safetensors", "a.pt", "legacy.pt"])
-def test_random_edits_raise_no_other_exception(tmp_path: Path, name: str) -> None:
-    path = save(weights(), tmp_path / name)
-    content, chance, refused = path.read_bytes(), random.Random(5), 0
-    for _ in range(150):
-        edited = bytearray(content)
-        for _ in range(chance.choice((1, 3, 20))):
-            edited[chance.randrange(len(edited))] = chance.randrange(256)
-        path.write_bytes(edited)
-        try:
-            load_checkpoint(path, Small(), component())
-        except BakeoffError:
-            refused += 1
-    assert 20 < refused < 150
 
 
 class Malicious:
@@ -313,15 +260,6 @@ def test_compressed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -> 
     assert "compressed" in refusal(path)
 
 
-def test_archive_with_records_longer_than_the_file_is_refused(tmp_path: Path) -> None:
-    path = save(weights(), tmp_path / "a.pt")
-    content = bytearray(path.read_bytes())
-    entry = content.index(b"PK\x01\x02")
-    content[entry + 24 : entry + 28] = (2**31).to_bytes(4, "little")
-    path.write_bytes(content)
-    assert " 2147" in refusal(path)
-
-
 @pytest.mark.parametrize("size", [2**63, 2**40, 200_000_000, 10_000])
 def test_oversized_safetensors_header_is_refused(tmp_path: Path, size: int) -> None:
     path = tmp_path / "a.safetensors"
@@ -361,15 +299,4 @@ def test_world_model_takes_its_backbone_from_the_checkpoint(tmp_path: Path, gold
     assert torch.equal(module.state_dict()["proj_in.weight"], state["proj_in.weight"])
     with pytest.raises(BakeoffError, match="skip_projs") as caught:
         load_checkpoint(path, world.network_module().build(wrong, "full", 1), world)
-    assert caught.value.code == "bad-checkpoint"
-
-
-def test_error_of_a_load_hook_names_the_file(tmp_path: Path) -> None:
-    def hook(*_: Any) -> None:
-        raise BakeoffError("the frequencies differ")
-
-    module = Small()
-    module.rope.register_load_state_dict_pre_hook(hook)
-    with pytest.raises(BakeoffError, match=r"a\.pt.*the frequencies differ") as caught:
-        load_checkpoint(save(weights(), tmp_path / "a.pt"), module, component())
     assert caught.value.code == "bad-checkpoint"

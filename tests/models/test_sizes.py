@@ -7,15 +7,12 @@ import pytest
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import (
     Dimension,
-    dynamic_axes,
     parse_sizes,
     seen_points,
     shapes_at,
     unseen_points,
     with_usual,
-    workload_name,
 )
-from bakeoff.variant import parse_variant
 
 BATCH = Dimension((("x", 0), ("mask", 0)), (1, 4, 8))
 
@@ -47,11 +44,6 @@ def test_another_form_is_refused_in_one_sentence(text: str, problem: str) -> Non
         parse_sizes([text])
     assert refused.value.code == "bad-option"
     assert "\n" not in str(refused.value)
-
-
-def test_the_given_size_is_the_usual_one() -> None:
-    assert with_usual(BATCH, {"x": (4, 16), "mask": (4,)}) == (BATCH, 4)
-    assert with_usual(BATCH, {"x": (2, 16), "mask": (2,)}) == (Dimension(BATCH.axes, (1, 2, 4, 8)), 2)
 
 
 @pytest.mark.parametrize(
@@ -89,18 +81,6 @@ def test_an_unseen_size_lies_between_listed_ones_and_first_in_the_widest_gap(
     values: tuple[int, ...], points: list[int]
 ) -> None:
     assert unseen_points([(value,) for value in values]) == [(point,) for point in points]
-
-
-def test_the_workload_carries_the_sizes_in_a_name_that_a_variant_can_have() -> None:
-    name = workload_name("call", [Dimension((("batch.ids", 0), ("mask", 0)), (1, 4, 8))])
-    assert name == "call-batchids0_1_4_8"
-    assert parse_variant(f"mine.decoder:py.{name}/eager/fp32@cpu").workload == name
-
-
-def test_each_axis_has_its_range() -> None:
-    x, mask = dynamic_axes([BATCH], [4])
-    assert (x.input, x.axis, x.name, x.min, x.usual, x.max) == ("x", 0, "x.0", 1, 4, 8)
-    assert (mask.input, mask.name) == ("mask", "x.0")
 
 
 def test_points_between_recorded_ones_keep_to_what_holds_for_both() -> None:

@@ -83,11 +83,6 @@ class Stateful(nn.Module):
         return present * 2, present
 
 
-def stateful() -> Any:
-    inputs = {"x": torch.randn(2, 8), "past": torch.randn(2, 8)}
-    return bakeoff.Model(Stateful().eval(), inputs, state={"output.1": "past"})
-
-
 def several() -> Any:
     sets = {"long": {"x": torch.randn(1, 3, 16, 16)}, "short": {"x": torch.randn(1, 3, 8, 8)}}
     return bakeoff.Model(Picture().eval(), sets=sets)
@@ -200,12 +195,6 @@ class Greedy(nn.Module):
 
     def forward(self, token: Tensor) -> Tensor:
         return self.logits(self.logits(token).argmax(-1))
-
-
-def one_token() -> Any:
-    """A drawn set and changed values are the same token again."""
-    calls = [torch.tensor([token]) for token in (3, 5, 7, 9)]
-    return bakeoff.Model(Greedy().eval(), calls[0], more=calls[1:])
 
 
 # What no compiler can be checked against, or what is wrong.

@@ -32,13 +32,6 @@ TENSORRT_LOST = (
     "TensorRT libraries as mentioned in the GPU requirements page, make sure they're in the PATH or LD_LIBRARY_PATH, "
     "and that your GPU is supported.\n"
 )
-NO_DRIVER = (
-    "/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_call.cc:154 std::conditional_t<THRW, void, onnxruntime::"
-    "common::Status> onnxruntime::CudaCall(ERRTYPE, const char*, const char*, SUCCTYPE, const char*, const char*, int) "
-    "[with ERRTYPE = cudaError; bool THRW = true; SUCCTYPE = cudaError] CUDA failure 35: CUDA driver version is "
-    "insufficient for CUDA runtime version ; GPU=-1 ; hostname=vm ; file=/onnxruntime_src/onnxruntime/core/providers/"
-    "cuda/cuda_execution_provider.cc ; line=355 ; expr=cudaSetDevice(info_.device_id); \n"
-)
 NOT_IMPLEMENTED = (
     "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Pow(15) node with name 'node_pow'"
 )

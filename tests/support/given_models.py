@@ -233,10 +233,6 @@ class Cached(nn.Module):
         return torch.tanh(x @ cache.keys) * cache.scale
 
 
-def own_class() -> Any:
-    return Cached().eval(), {"x": torch.randn(4, 8), "cache": Cache(torch.randn(8, 8), 0.5)}
-
-
 class Mode(IntEnum):
     LINEAR = 1
     TANH = 2
@@ -533,11 +529,6 @@ class LazyTable(nn.Module):
 
 def lazy_table() -> Any:
     return LazyTable().eval(), torch.randn(4, 8)
-
-
-def two_sets() -> Any:
-    module = nn.Linear(8, 4).eval()
-    return bakeoff.Model(module, sets={"good": torch.randn(4, 8), "bad": torch.randn(4, 9)})
 
 
 class AbortsInHalf(nn.Module):

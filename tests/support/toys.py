@@ -10,7 +10,7 @@ from shared_headers import share_headers
 from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import Engine, Outputs, Proof, by_options
+from bakeoff.backends.backend import Engine, Outputs, Proof, Unsupported, by_options
 from bakeoff.backends.inductor import missing_compiler
 from bakeoff.models.options import options_of
 from bakeoff.process.jobs import BackendStep, MeasureJob, Subject
@@ -122,3 +122,10 @@ def misfits(inputs: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     cases["order"] = dict(reversed(inputs.items()))
     cases["number"] = dict(list(inputs.items())[1:])
     return cases
+
+
+def check_misfits(toy: Toy) -> None:
+    """The toy's engine refuses each of them when it is bound; the layouts themselves are tested in test_graphs.py."""
+    for wrong in misfits(dict(toy.sets[0])).values():
+        with pytest.raises(Unsupported):
+            toy.engine.bind(wrong)

@@ -15,7 +15,6 @@ from bakeoff.models.brought.about import ABOUT
 from bakeoff.models.component import TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import parse_sizes
-from bakeoff.pipeline.request import PipelineRequest, subject_of_brought
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process.jobs import DescribeJob
@@ -49,12 +48,6 @@ def test_integers_masks_and_dictionaries_pass_through_every_exporter_and_lies_ar
         parity = record.measurement.parity
         assert parity is not None
         assert [output.name for output in parity.outputs] == ["logits", "best"]
-
-
-def test_control_flow_that_no_graph_holds_ends_in_a_row_with_the_reason(tmp_path: Path) -> None:
-    for record in swept("branching", tmp_path, "onnxruntime", "inductor").records().values():
-        assert outcome(record) != "ok"
-        assert "data-dependent" in record.measurement.reason.lower() or record.status == "fell_back"
 
 
 def test_a_description_is_made_once_and_anew_after_an_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,23 +103,6 @@ def test_a_name_stands_for_the_newest_description(tmp_path: Path) -> None:
         assert refused.value.code == "bad-option"
 
 
-def test_a_profile_is_of_the_file_that_was_named_whichever_was_described_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for folder, size in (("a", 4), ("b", 6)):
-        (tmp_path / folder).mkdir()
-        text = f"import torch\ndef model():\n    return torch.nn.Linear({size}, 4).eval(), torch.randn(2, {size})\n"
-        (tmp_path / folder / "mine.py").write_text(text)
-    with marked_folder(tmp_path):
-        first, _ = (bring(f"{folder}/mine.py:model", 0, 1, Recorder()) for folder in ("a", "b"))
-        assert bring("a/mine.py:model", 0, 1, Recorder()) == first
-        found = subject_of_brought(PipelineRequest("a/mine.py:model"), first)
-    assert found == PipelineRequest(f"call-{first}", "py", options={"workload": "call"})
-    with pytest.raises(BakeoffError, match="preset other"):
-        subject_of_brought(PipelineRequest("a/mine.py:model", "other"), first)
-
-
 def test_a_batch_curve_is_of_multiples_of_the_given_inputs(tmp_path: Path) -> None:
     with marked_folder(tmp_path):
         reference = bring(f"{MODELS}:language", 0, 1, Recorder(), batches=(1, 3))
@@ -161,42 +137,6 @@ def test_a_name_stands_for_its_file_where_batches_or_sizes_are_asked_for(tmp_pat
         assert [row.subject.batch for row in plan.rows] == [1, 3]
 
 
-def test_a_batch_that_the_model_does_not_take_is_refused(tmp_path: Path) -> None:
-    with marked_folder(tmp_path), pytest.raises(BakeoffError, match=r"--batch 2: call fails .*: ValueError"):
-        bring(f"{MODELS}:offsets", 0, 1, Recorder(), batches=(2,))
-
-
-def test_a_factory_may_read_files_beside_where_the_command_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "code").mkdir()
-    torch.save(torch.nn.Linear(4, 4).state_dict(), tmp_path / "weights.pt")
-    (tmp_path / "code" / "mine.py").write_text(
-        "import torch\n"
-        "def model():\n"
-        "    module = torch.nn.Linear(4, 4)\n"
-        "    module.load_state_dict(torch.load('weights.pt', weights_only=True))\n"
-        "    return module.eval(), torch.randn(2, 4)\n"
-    )
-    with marked_folder(tmp_path):
-        assert Path(bring("code/mine.py:model", 0, 1, Recorder())).name.startswith("mine-py-")
-
-
-def test_a_model_that_fails_in_its_only_call_is_refused_at_once(tmp_path: Path) -> None:
-    """A worker that did not end was found here: it looked for a cause in a chain of exceptions that led back."""
-    (tmp_path / "mine.py").write_text(
-        "import torch\n"
-        "class Fails(torch.nn.Module):\n"
-        "    def forward(self, x):\n"
-        "        raise RuntimeError('not today')\n"
-        "def model():\n"
-        "    return Fails(), {'x': torch.ones(2)}\n"
-    )
-    with marked_folder(tmp_path), pytest.raises(BakeoffError, match=r"the model raised RuntimeError .*: not today"):
-        bring(f"{tmp_path / 'mine.py'}:model", 0, 1, Recorder())
-
-
 def test_a_program_with_example_inputs_is_a_model_too(tmp_path: Path) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()).eval()
     torch.export.save(torch.export.export(module, (torch.randn(2, 8),)), tmp_path / "net.pt2")
@@ -229,23 +169,6 @@ def test_an_archive_that_would_run_code_is_not_opened(tmp_path: Path) -> None:
     with marked_folder(tmp_path), pytest.raises(BakeoffError, match="no plain tensors, and are not opened"):
         bring(str(path), 0, 1, Recorder())
     assert not (tmp_path / "ran").exists()
-
-
-def test_torchscript_is_swept_in_eager_and_compilers_say_why_not(tmp_path: Path) -> None:
-    """A file of torch.jit.save (pytorch#121214); torch.export takes a frozen one, which has no parameters."""
-    (tmp_path / "scripts.py").write_text(
-        "import io, torch\n"
-        "def model():\n"
-        "    file = io.BytesIO()\n"
-        "    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()).eval()\n"
-        "    torch.jit.save(torch.jit.freeze(torch.jit.script(net)), file)\n"
-        "    file.seek(0)\n"
-        "    return torch.jit.load(file), torch.randn(2, 8)\n"
-    )
-    records = swept(f"{tmp_path}/scripts.py:model", tmp_path, "eager", "inductor", "onnxruntime").records()
-    status = {name: outcome(record) for name, record in records.items()}
-    assert status == {"eager": "ok", "inductor": "build_failed", "onnxruntime": "ok"}
-    assert "TorchScript (Sequential)" in records["inductor"].measurement.reason
 
 
 def test_files_of_a_user_hide_no_modules_of_python(tmp_path: Path) -> None:

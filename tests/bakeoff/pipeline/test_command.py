@@ -58,15 +58,6 @@ def test_the_exit_code_says_that_nothing_was_measured() -> None:
     assert pipeline(*MISSING).exit_code == 3
 
 
-def test_a_dry_run_starts_nothing(tmp_path: Path) -> None:
-    done = pipeline("--dry-run")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert [line["mix"] for line in found["mixes"]] == ["small:tiny/wm=eager/fp32,image=eager/fp32@cpu"]
-    assert found["notes"][0].startswith("best: no ok records of this machine and code")
-    assert not (tmp_path / "runs").exists()
-
-
 def test_an_interrupted_run_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_arguments: object) -> None:
         raise KeyboardInterrupt

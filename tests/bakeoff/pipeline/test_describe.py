@@ -13,7 +13,6 @@ pytest.importorskip("torch", reason="workers need it")
 
 from bakeoff.bring.bring import bring
 from bakeoff.models.brought.about import read_about
-from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.pipeline.describe import described_loop
 from bakeoff.plan.brought import brought_reference
@@ -62,14 +61,6 @@ def test_a_loop_is_described_once_and_anew_after_an_edit(tmp_path: Path) -> None
     file.write_text(LOOP.replace("return state, {", "run.image.picture(z=given['z'])\n        return state, {"))
     assert described(file, progress).calls() == {("image", "picture"): 2}
     assert [what for kind, what in progress.told if kind == "start"] == [f"describing {file}:Loop"] * 2
-
-
-def test_what_a_worker_refuses_is_one_error(tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(LOOP)
-    with pytest.raises(BakeoffError, match="pipeline mine has no preset 'huge'; it has default") as raised:
-        described(file, Recorder(), "huge")
-    assert raised.value.code == "unknown-name"
 
 
 def test_a_dry_run_of_owl_imports_no_torch(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from records import measurement, record
 
 from bakeoff.machine import host
 from bakeoff.machine.identity import this_machine
-from bakeoff.mix import SlotChoice, parse_slots
+from bakeoff.mix import SlotChoice
 from bakeoff.models import resolve_component
 from bakeoff.models.pipelines.pipeline import Key, Slot
 from bakeoff.pipeline.forecast import forecasts, promised
@@ -26,7 +26,7 @@ from bakeoff.record.schema import Record, Samples, Source
 from bakeoff.record.store import Stored, save
 from bakeoff.report.pages.plan import of_pipeline
 from bakeoff.report.render import terminal
-from bakeoff.variant import BackendUse, Variant
+from bakeoff.variant import BackendUse
 
 
 @pytest.fixture(autouse=True)
@@ -100,11 +100,6 @@ def test_the_version_of_this_project_alone_does_not_matter(tmp_path: Path) -> No
     assert wm_of(made, "best") == COMPILED_SLOT
 
 
-def test_the_newest_record_of_a_variant_counts(tmp_path: Path) -> None:
-    made = plan(tmp_path, [own(COMPILED, 1.0), own(EAGER, 3.0), own(PICTURE, 2.0), own(COMPILED, 4.0)], "best")
-    assert wm_of(made, "best") == "wm=eager/fp32"
-
-
 def test_an_unstable_record_does_not_replace_an_ok_one_but_a_failure_does(tmp_path: Path) -> None:
     records = [own(EAGER, 3.0), own(COMPILED, 1.0), own(PICTURE, 2.0)]
     made = plan(tmp_path, [*records, own(COMPILED, 9.0, "unstable")], "best")
@@ -142,11 +137,6 @@ def test_one_module_that_lacks_records_is_swept_by_itself_and_all_together() -> 
     assert every.endswith("for denoiser, decoder; run: bakeoff sweep mine.py:Loop")
 
 
-def test_that_unstable_records_do_not_count_is_said(tmp_path: Path) -> None:
-    made = plan(tmp_path, [own(EAGER, 3.0), own(PICTURE, 2.0, "unstable")])
-    assert "for image (unstable ones do not count); run: " in made.notes[0]
-
-
 def test_a_mix_that_no_record_predicts_says_once_what_is_there_and_what_to_sweep(tmp_path: Path) -> None:
     made = plan(tmp_path, [own(EAGER, 3.0, "unstable"), own(PICTURE, 2.0)], "eager", "image=eager/bf16")
     (note,) = made.notes
@@ -179,10 +169,6 @@ class TestChoices:
         crashed = Stored("x", record(made=measurement(status="crashed")))
         plan.parts_of("wm")["prime"][way("eager")] = crashed
         assert [*forecasts(plan, "wm")] == [way("inductor")]
-
-    def test_nothing_is_known(self) -> None:
-        assert found({"step": {}}, step=20) == {}
-        assert found({"prime": {"eager": 1.0}, "step": {}}, step=20) == {}
 
     def test_means_are_promised_and_the_time_between_programs_by_how_engines_are_fed(self) -> None:
         plan = made({"step": {"eager": 0.0, "openvino": 0.0}}, step=2)
@@ -232,20 +218,3 @@ def test_a_workload_with_another_name_is_the_same_program_where_its_spec_is() ->
     assert not same_program(wm, config, "step", "step28", 1)
     assert not same_program(wm, config, "step", "append", 1)
     assert not same_program(wm, config, "step0", "step29", 1), "a name that it does not have"
-
-
-def test_a_record_under_another_name_is_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import bakeoff.pipeline.parts as parts
-
-    monkeypatch.setattr(parts, "same_program", lambda _component, _config, one, other, _batch: {one, other} <= SAME)
-    made = plan(tmp_path, [own("toy:tiny.sound/eager/fp32@cpu", 3.0), own(PICTURE, 2.0)], "eager")
-    assert made.mixes[0].parts["wm", "world"].record.latency.median_ms == 3.0
-
-
-SAME = {"world", "sound"}
-
-
-def test_slots_are_parsed_alone() -> None:
-    (first, second) = parse_slots("wm=a[x=1,y]+b/bf16,image=eager/fp32")
-    assert (str(first), str(second)) == ("wm=a[x=1,y]+b/bf16", "image=eager/fp32")
-    assert Variant("c", "p", "w", first.backends, first.dtype, "cpu").backend == "a[x=1,y]+b"

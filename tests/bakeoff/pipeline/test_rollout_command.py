@@ -117,16 +117,3 @@ def test_a_loop_without_a_reference_or_units_for_it_is_refused(monkeypatch: pyte
         done = typed(*ROLLOUT, "--mix", "eager")
         assert isinstance(done.exception, BakeoffError)
         assert text in str(done.exception)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (("--units", "0"), "--units 0: give 1 to 100000"),
-        ((), "best: no ok records of this machine and code"),
-    ],
-)
-def test_mistakes_are_answered_before_anything_runs(arguments: tuple[str, ...], text: str) -> None:
-    done = typed(*ROLLOUT, *arguments)
-    assert isinstance(done.exception, BakeoffError)
-    assert text in str(done.exception)

@@ -58,9 +58,3 @@ def test_one_is_built_beside_the_crash_of_the_other(tmp_path: Path) -> None:
         ("built", "sm120"),
     ]
     assert records[0].measurement.proof is None
-
-
-def test_a_named_target_needs_no_option_of_the_sweep(tmp_path: Path) -> None:
-    asked = Request("toy", ("tiny",), ("world",), (f"{REFERENCE}[target=sm86]",), ("fp32",), "cpu", policy=FAST)
-    (stored,) = sweep(asked, tmp_path).done.stored
-    assert stored.record.status == "built"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ceilings import CEILINGS
-from lab import TORCHLESS, Recorder, marked_folder
+from lab import Recorder, marked_folder
 from typer.testing import CliRunner
 
 from bakeoff.cli import app
@@ -18,7 +18,6 @@ from bakeoff.machine import host
 from bakeoff.machine.floors import Ceiling
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
-from bakeoff.process import supervisor
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult, CountJob
 from bakeoff.process.supervisor import Outcome, run_job
 from bakeoff.record.floor import is_above
@@ -121,12 +120,6 @@ def test_another_torch_or_machine_is_measured(
     assert worker.calls == 2
 
 
-def test_what_cannot_be_measured_is_unknown(tmp_path: Path, worker: Worker) -> None:
-    worker.kind = "crashed"
-    assert known(tmp_path) == ()
-    assert load_all(tmp_path / "runs").ceilings == ()
-
-
 @pytest.mark.usefixtures("worker")
 def test_what_cannot_be_stored_is_used(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
@@ -143,13 +136,9 @@ def test_only_dtypes_that_are_asked_for_and_not_known_are_measured(tmp_path: Pat
     assert worker.asked == [("fp32",), ("bf16",), ("fp16", "int8")]
 
 
+@pytest.mark.usefixtures("torchless")
 class TestInASweep:
     """By a worker that measures nothing."""
-
-    @pytest.fixture(autouse=True)
-    def _torchless(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
-        monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
 
     def told(self, folder: Path, *backends: str, time_limit_s: float = 0.0) -> list[str]:
         """What was started and finished, once the model was described."""

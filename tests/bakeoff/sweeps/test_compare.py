@@ -1,8 +1,6 @@
 """Live variants in interleaved blocks: what is kept, what is refused, and that nobody is left."""
 
-import json
 import random
-import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -14,32 +12,24 @@ from typing import Any
 import comparisons
 import pytest
 from answers import as_text
-from lab import FAST, TORCHLESS, Recorder, marked_folder, plan_of, processes_with
-from pages import tables_text
+from lab import Recorder, marked_folder, plan_of, processes_with
 from records import record
 from typer.testing import CliRunner
 
 from bakeoff.cli import app
 from bakeoff.machine import build_cache, host, paths
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.plan import make_plan
-from bakeoff.plan.request import Request
-from bakeoff.process import supervisor
 from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Outcome
-from bakeoff.record.diff import differences
 from bakeoff.record.schema import Comparison, Record, Status
-from bakeoff.record.store import Stored, StoredComparison, find, load_all, save
-from bakeoff.record.verdict import AGREEING_PAIRS, FEWEST_PAIRS, MOST_PAIRS, SET_ROUNDS, decide
-from bakeoff.report.format import milliseconds
-from bakeoff.report.groups import newest
-from bakeoff.report.notes import spread_lines
+from bakeoff.record.store import Stored, StoredComparison, load_all
+from bakeoff.record.verdict import AGREEING_PAIRS, FEWEST_PAIRS, MOST_PAIRS, decide
 from bakeoff.report.pages.comparison import document
 from bakeoff.report.recommendation import deployment
 from bakeoff.report.render import terminal
-from bakeoff.report.wording import final_of, sentence
+from bakeoff.report.wording import sentence
 from bakeoff.sweeps import compare as comparing
-from bakeoff.sweeps.compare import CompareWorker, compare, plan_of_two
+from bakeoff.sweeps.compare import CompareWorker, compare
 from bakeoff.sweeps.finals import _baseline, _two_best
 from bakeoff.sweeps.progress import Unheard
 from bakeoff.sweeps.run import run_sweep
@@ -47,13 +37,6 @@ from bakeoff.sweeps.run import run_sweep
 pytestmark = pytest.mark.timeout(600)
 
 REPEATS = "canaries:REPEATS"
-
-
-@pytest.fixture
-def torchless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have workers that measure nothing; eager is the slowest side."""
-    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
-    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
 
 
 @pytest.fixture(scope="module")
@@ -74,19 +57,6 @@ def test_the_faster_one_is_called_faster(kept: tuple[StoredComparison, Recorder,
     assert sentence(kept[0].record).startswith("repeats fp32 is faster than repeats[times=3] fp32: ")
 
 
-def test_rounds_are_kept_in_random_order(kept: tuple[StoredComparison, Recorder, Path]) -> None:
-    comparison = kept[0].record
-    assert comparison.how == "interleaved"
-    sets = {entry.pair for entry in comparison.rounds}
-    assert sets == set(range(len(sets)))
-    assert FEWEST_PAIRS <= len(sets) <= AGREEING_PAIRS
-    assert decide(comparison).early is (len(sets) < AGREEING_PAIRS)
-    assert len(comparison.rounds) >= SET_ROUNDS * len(sets)
-    assert {entry.order for entry in comparison.rounds} == {(0, 1), (1, 0)}
-    assert all(len(entry.samples_ns) == 2 and all(map(len, entry.samples_ns)) for entry in comparison.rounds)
-    assert (comparison.seed, comparison.sweep) == (5, "")
-
-
 def test_both_sides_are_checked_and_told(kept: tuple[StoredComparison, Recorder, Path]) -> None:
     for side in (kept[0].record.a, kept[0].record.b):
         assert (side.status, side.note) == ("ok", "why")
@@ -98,18 +68,6 @@ def test_both_sides_are_checked_and_told(kept: tuple[StoredComparison, Recorder,
     text = terminal.render(document(kept[0]))
     assert text.startswith("repeats fp32 is faster than repeats[times=3] fp32: ")
     assert kept[0].id in text
-
-
-def test_it_is_stored_beside_the_records_and_found_again(kept: tuple[StoredComparison, Recorder, Path]) -> None:
-    found, _, runs = kept
-    records = load_all(runs)
-    assert (records.current, records.problems) == ((), ())
-    assert [entry.id for entry in records.comparisons] == [found.id]
-    again = find(runs, found.id.rpartition("_")[2])
-    assert decide(again.record) == decide(found.record)
-    shown = CliRunner().invoke(app, ["--runs", str(runs), "show", found.id, "--json"])
-    assert json.loads(shown.stdout)["verdict"]["word"] == decide(found.record).word
-    assert found.id in CliRunner().invoke(app, ["--runs", str(runs), "show", found.id]).stdout
 
 
 class Side(nullcontext[None]):
@@ -301,50 +259,6 @@ def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path, monkey
     assert "interleaved rounds" in text
 
 
-def test_a_final_is_of_the_same_machine_and_subject(kept: tuple[StoredComparison, Recorder, Path]) -> None:
-    found = kept[0]
-    a, b = found.record.a, found.record.b
-    assert final_of(a, b, [found]) == final_of(b, a, [found]) == found.record
-    assert final_of(a, a, [found]) is None
-    assert final_of(replace(a, threads=a.threads + 1), b, [found]) is None
-    failed = replace(b, measurement=replace(b.measurement, status="parity_failed"))
-    undecided = StoredComparison("x", replace(found.record, sides=(found.record.a, failed)))
-    assert final_of(a, b, [undecided]) == undecided.record, "the newest, though it has no verdict"
-    assert "no verdict" in sentence(undecided.record)
-
-
-def test_two_variants_from_their_strings() -> None:
-    plan = plan_of_two("toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/inductor[freezing]/bf16@cpu")
-    assert [str(entry.variant) for entry in plan.rows] == [
-        "toy:tiny.world/eager/fp32@cpu",
-        "toy:tiny.world/inductor[freezing]/bf16@cpu",
-    ]
-    for other in ("toy:tiny.picture/eager/fp32@cpu", "toy:tiny.world/eager/fp32@cpu"):
-        with pytest.raises(BakeoffError, match=re.escape(other)) as refused:
-            plan_of_two("toy:tiny.world/eager/fp32@cpu", other)
-        assert refused.value.code == "not-comparable"
-
-
-def test_differences_are_facts_and_not_figures(kept: tuple[StoredComparison, Recorder, Path]) -> None:
-    a, b = kept[0].record.a, kept[0].record.b
-    assert differences(a, a) == ()
-    found = {entry.what: (entry.a, entry.b) for entry in differences(a, b)}
-    assert found.pop("backend") == ("repeats", "repeats[times=3]")
-    assert set(found) <= {"proof operators_dispatched", "proof elementwise_dispatched"}
-    changed = replace(a, threads=7, versions={**a.versions, "torch": "9"})
-    assert [entry.what for entry in differences(a, changed)] == ["threads", "version of torch"]
-
-
-def test_records_side_by_side_get_no_verdict(tmp_path: Path) -> None:
-    first, second = (record(name, [ms] * 20) for name, ms in (("eager", 4.0), ("inductor", 1.0)))
-    ids = [save(tmp_path / "runs", made) for made in (first, second)]
-    shown = CliRunner().invoke(app, ["--runs", str(tmp_path / "runs"), "explain", *ids])
-    assert shown.exit_code == 0
-    assert re.findall(r"-?[0-9.]+ ms", shown.stdout.partition("not measured")[0]) == ["4.000 ms", "1.000 ms", "-3 ms"]
-    assert "not measured together" in shown.stdout
-    assert not re.search(r"faster than|slower than|[0-9]x", shown.stdout)
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -361,25 +275,3 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, arguments: list[str], c
     assert isinstance(refused, BakeoffError)
     assert refused.code == code or not code
     assert said in str(refused)
-
-
-@pytest.mark.usefixtures("torchless")
-def test_stored_rows_of_several_processes_stand_in_one_row(tmp_path: Path) -> None:
-    request = Request("toy", backends=("eager",), dtypes=("fp32",), device="cpu", threads=1, policy=FAST, processes=3)
-    plan = make_plan(replace(request, final_s=0, ceilings=False))
-    done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=Recorder())
-    assert [entry.record.process for entry in done.stored] == [1, 2, 3]
-    assert len({entry.record.config_id for entry in done.stored}) == 1
-    (row,) = newest(done.stored)
-    medians = sorted(_median(entry) for entry in done.stored)
-    assert _median(row) == medians[1]
-    (line,) = spread_lines([row], done.stored)
-    assert f"{(medians[2] - medians[0]) / medians[1]:.1%} apart" in line
-    page = tables_text([row], (), done.stored)
-    assert "3 processes" in page
-    assert milliseconds(medians[0]) in page
-
-
-def _median(entry: Stored) -> float:
-    assert entry.record.latency is not None
-    return entry.record.latency.median_ms

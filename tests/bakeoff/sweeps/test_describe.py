@@ -1,10 +1,8 @@
 """The work of a sweep's calls: counted by one worker, once."""
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from lab import Recorder
@@ -12,8 +10,6 @@ from lab import Recorder
 from bakeoff.machine import paths
 from bakeoff.models.component import Work
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.toy import network
-from bakeoff.models.toy.spec import SPEC, Config
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process.jobs import Subject
@@ -65,17 +61,3 @@ def test_a_network_that_fails_has_no_work_and_says_so() -> None:
     assert work == Work(0, 0, 2 * 16 * 32 + 1 + 2 * 64 * 32)
     said = [what for event, what in progress.told if event == "say"]
     assert said == ["The work of a call is unknown: toy:tiny.world: RuntimeError: this component never worked."]
-
-
-def test_a_network_that_reads_values_is_counted_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch", reason="networks are torch's")
-    from bakeoff.worker.work import count_work
-
-    def build(config: Config, workload: str, batch: int) -> object:
-        torch.ones(1).item()
-        return network.build(config, workload, batch)
-
-    monkeypatch.setitem(sys.modules, "reads_values", SimpleNamespace(build=build))
-    config, reading = SPEC.preset("tiny").config, replace(SPEC, network="reads_values")
-    works = [count_work(one, config, SPEC.workload(config, "stream", 1), 1) for one in (SPEC, reading)]
-    assert works == 2 * [Work(1_327_104, 2_595, 41_728, 1_327_104)]

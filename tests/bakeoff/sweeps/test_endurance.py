@@ -1,7 +1,5 @@
 """tests/trials/endurance.py in short: kills, shared folders, full and broken disks, many records."""
 
-import cProfile
-import pstats
 import time
 import tracemalloc
 from collections import Counter
@@ -104,16 +102,6 @@ class TestManyRecords:
         samples_bytes = sum(8 * (len(clock.samples_ns) + len(clock.warmup_ns)) for clock in clocks)
         assert samples_bytes > 72 * 8 * many.LATENCY
         assert peak_bytes < 2 * samples_bytes
-
-    def test_work_grows_as_the_records_do(self, tmp_path: Path) -> None:
-        calls = []
-        for count in (48, 192):
-            many.fill(tmp_path / str(count), count)
-            dict(files.render(load_all(tmp_path / str(count))))  # imports are not counted
-            with cProfile.Profile() as profile:
-                dict(files.render(load_all(tmp_path / str(count))))
-            calls.append(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
-        assert calls[1] < 1.2 * 4 * calls[0]
 
     def test_the_command_reads_every_record_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         many.fill(tmp_path / "runs", 24)

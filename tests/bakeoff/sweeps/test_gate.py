@@ -19,7 +19,7 @@ from bakeoff.models.brought.about import read_about
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
-from bakeoff.record.gate import LOOKS, PROCESSES, SAME_PAIRS, GatedRow
+from bakeoff.record.gate import LOOKS, PROCESSES, GatedRow
 from bakeoff.record.schema import Comparison, Status
 from bakeoff.record.store import Records, Stored
 from bakeoff.sweeps import gate
@@ -61,13 +61,6 @@ def gated(
     stated = lambda _row, size, pairs: told.append(f"found from {size:.2f}, {pairs} for 10 %")  # noqa: E731
     (row,) = gate.gate_live([(mine, others)], tmp_path, "", Recorder(), stated, 0.1)
     return row, told
-
-
-def test_the_size_is_stated_before_anything_is_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    row, told = gated(monkeypatch, tmp_path)
-    assert told == [f"A/A {SAME_PAIRS}", "found from 1.02, 4 for 10 %", f"race {LOOKS[0]}"]
-    assert (row.outcome, row.candidate, row.baseline) == ("unchanged", "ok", "ok")
-    assert (len(row.same), len(row.pairs)) == (SAME_PAIRS, LOOKS[0])
 
 
 @pytest.mark.parametrize(("candidate_ms", "outcome"), [(2.4, "regression"), (2.1, "unchanged"), (1.8, "faster")])

@@ -7,7 +7,6 @@ from bakeoff.bring.bring import bring
 from bakeoff.models.sizes import parse_sizes
 from bakeoff.plan.request import Request
 from bakeoff.record.schema import Record
-from bakeoff.report.pages.sweep import as_rows
 
 SOURCE = """
 import torch
@@ -59,8 +58,3 @@ def test_at_another_size_it_is_not_lossless_either(records: dict[str, Record]) -
     assert made.parity is not None
     assert [output.lossless for output in made.parity.outputs] == [True]
     assert made.lossless is False
-
-
-def test_the_table_says_yes_and_no(swept: Swept) -> None:
-    rows = {row["variant"]: row["lossless"] for row in as_rows(swept.done.stored)}
-    assert list(rows.values()) == [True, True, False, False], rows

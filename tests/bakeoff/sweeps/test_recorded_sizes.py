@@ -91,14 +91,3 @@ def test_drawn_ids_are_among_the_recorded_ones(encoded: Swept) -> None:
     assert all(one["ids"].shape == (1, 18) for one in unseen)
     assert all(0 <= int(one["ids"].min()) <= int(one["ids"].max()) < 50 for one in unseen)
     assert not torch.equal(unseen[0]["ids"], unseen[1]["ids"])
-
-
-def test_calls_outside_the_range_are_no_size(encoder: str, tmp_path: Path) -> None:
-    (stored,) = swept(encoder, tmp_path, ("eager",), "ids.1,positions.0=8,12,16").done.stored
-    assert stored.record.variant.workload == "call-2-ids1_8_12_16"
-    assert {name: one.which for name, one in sizes_of(stored.record).items()} == {
-        "ids.1=8": "seen",
-        "ids.1=10": "unseen",
-        "ids.1=12": "usual",
-        "ids.1=16": "seen",
-    }

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lab import FAST, TORCHLESS, Recorder, marked_folder, outcome, sweep
+from compile_once import COMPILED
+from lab import FAST, Recorder, marked_folder, outcome, sweep
 from shared_headers import share_headers
 
 from bakeoff.machine import host, paths
@@ -15,7 +16,6 @@ from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
-from bakeoff.process import supervisor
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, load_all, save
 from bakeoff.report.groups import newest
@@ -65,13 +65,6 @@ def test_a_baseline_that_is_unstable_is_measured_again_in_the_same_sweep(tmp_pat
     assert [entry.record.variant.backend for entry in entries] == [EAGER, "torch.export", EAGER]
     assert len({entry.record.sweep for entry in entries}) == 1
     assert len(swept.done.stored) == 2
-
-
-def test_a_reference_without_memory_is_oom(tmp_path: Path) -> None:
-    swept = sweep(Request("broken:GREEDY", backends=(EAGER,), dtypes=("fp32",), device="cpu"), tmp_path)
-    (record,) = swept.records().values()
-    assert record.status == "oom"
-    assert "can't allocate memory" in record.measurement.reason
 
 
 def test_a_component_that_contradicts_its_spec_is_refused(tmp_path: Path) -> None:
@@ -160,9 +153,8 @@ class Waiting(Recorder):
             self.stack.close()
 
 
+@pytest.mark.usefixtures("torchless")
 def test_facts_of_the_host_are_read_when_a_sweep_is_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
-    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
     progress = Waiting(monkeypatch)
     backends = ("canaries:BF16_ONLY", EAGER)
     plan = make_plan(Request("toy", backends=backends, dtypes=("fp32",), device="cpu", policy=FAST, ceilings=False))
@@ -176,38 +168,7 @@ def test_facts_of_the_host_are_read_when_a_sweep_is_alone(monkeypatch: pytest.Mo
     assert [finding.code for finding in eager.measurement.findings if finding.code == "busy-host"] == []
 
 
-def test_memory_that_became_short_is_found_before_a_row_runs(
-    monkeypatch: pytest.MonkeyPatch, progress: Recorder, tmp_path: Path
-) -> None:
-    plan = make_plan(Request("toy", backends=(EAGER,), dtypes=("fp32",), device="cpu", ceilings=False))
-    assert plan.rows[0].precheck is None
-    monkeypatch.setattr(host, "available_bytes", lambda _device: 100 << 20)
-    done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=progress)
-    assert [stored.record.status for stored in done.stored] == ["oom"]
-    assert progress.phases(str(plan.rows[0].variant)) == []
-
-
-def test_what_is_missing_comes_before_what_cannot_be_and_that_before_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "available_bytes", lambda _device: 0)
-    backends = ("canaries:MISSING_LIBRARY", "canaries:BF16_ONLY", EAGER)
-    plan = make_plan(Request("toy", backends=backends, dtypes=("fp32",), device="cpu"))
-    assert [row.precheck.status for row in plan.rows if row.precheck] == ["unavailable", "unsupported", "oom"]
-
-
-def test_a_variant_asked_for_twice_is_run_once() -> None:
-    plan = make_plan(Request("toy", backends=(EAGER, EAGER), dtypes=("fp32", "fp32"), device="cpu"))
-    assert [str(entry.variant) for entry in plan.rows] == ["toy:tiny.world/eager/fp32@cpu"]
-
-
-def test_records_that_cannot_be_written_are_refused_before_anything_runs(progress: Recorder, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    plan = make_plan(Request("toy", backends=(EAGER,), dtypes=("fp32",), device="cpu"))
-    with pytest.raises(BakeoffError, match=re.escape(str(tmp_path / "file"))) as refused:
-        run_sweep(plan, tmp_path / "file", "", resume=False, progress=progress)
-    assert refused.value.code == "not-writable"
-    assert progress.told == []
-
-
+@pytest.mark.usefixtures("torchless")
 def test_a_record_whose_last_fsync_fails_is_stored_once(
     monkeypatch: pytest.MonkeyPatch, progress: Recorder, tmp_path: Path
 ) -> None:
@@ -221,8 +182,6 @@ def test_a_record_whose_last_fsync_fails_is_stored_once(
             raise BakeoffError("the folder of the records: Input/output error", "not-writable")
         return name
 
-    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
-    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
     monkeypatch.setattr(resume, "save", breaks)
     with marked_folder(tmp_path):
         request = Request("toy", backends=(EAGER, "inductor[mode=default]"), dtypes=("fp32",), device="cpu", final_s=0)
@@ -235,6 +194,7 @@ def test_a_record_whose_last_fsync_fails_is_stored_once(
     assert sorted(stored) == sorted(str(row.variant) for row in plan.rows)
 
 
+@pytest.mark.usefixtures("torchless")
 def test_a_complete_record_that_cannot_be_stored_is_stored_as_the_sweep_is_resumed(
     monkeypatch: pytest.MonkeyPatch, progress: Recorder, tmp_path: Path
 ) -> None:
@@ -246,8 +206,6 @@ def test_a_complete_record_that_cannot_be_stored_is_stored_as_the_sweep_is_resum
     def timed_again(*_given: object) -> None:
         raise AssertionError("the row is timed again")
 
-    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
-    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
     with marked_folder(tmp_path):
         plan = make_plan(Request("toy", backends=(EAGER,), dtypes=("fp32",), device="cpu", final_s=0))
         monkeypatch.setattr(resume, "save", full)
@@ -265,8 +223,12 @@ def test_a_complete_record_that_cannot_be_stored_is_stored_as_the_sweep_is_resum
 def test_inductor_compiles_one_graph_and_finds_the_best_build_in_the_usual_place(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What it compiled in one folder serves it after that was renamed."""
+    """What it compiled in one folder serves it after that was renamed. torch's headers are precompiled once, by the
+    first build of all tests that needs them, in a phase of its own."""
     monkeypatch.setattr(wave, "_MOST", 1)  # builds beside each other have no wall time
+    headers = tmp_path / "compiled headers"
+    headers.touch()
+    monkeypatch.setenv(COMPILED, str(headers))
     policy = replace(FAST, build_deadline_s=300.0)
     request = Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu", policy=policy, threads=1)
     with marked_folder(tmp_path):
@@ -284,6 +246,8 @@ def test_inductor_compiles_one_graph_and_finds_the_best_build_in_the_usual_place
         assert int(str(proof.facts["kernels_generated"])) >= 1
         assert build is not None
         assert {finding.code for finding in measurement.findings} <= {"busy-host", "contention", "warm-up"}
+        assert "headers" in entry.record.phase_s
+    assert headers.read_text().split().count("header") <= 1, "of two builds without caches"
     compiled_before = {path.name for path in (tmp_path / "cache/compiled").rglob("*.so")}
     assert compiled_before
 
@@ -302,14 +266,9 @@ def test_inductor_compiles_one_graph_and_finds_the_best_build_in_the_usual_place
     assert len(load_all(tmp_path / "runs").current) == 3
 
 
+@pytest.mark.usefixtures("torchless")
 class TestBuilds:
     """By workers that draw, when they find nothing in their cache, how slow what they build is."""
-
-    @pytest.fixture(autouse=True)
-    def _torchless(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
-        monkeypatch.setattr(paths, "commit", lambda: ("", False))  # somebody may edit meanwhile
-        monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
 
     def plan(self, builds: int = 3, processes: int = 1, final_s: float = 0.0, backends: tuple[str, ...] = ()) -> Plan:
         return make_plan(
@@ -408,16 +367,6 @@ class TestBuilds:
         done = self.run(plan)
         assert [cache_state(entry.record) for entry in done.stored] == ["cold", "cold"]
         assert not list(paths.cache_folder().rglob("half.part"))
-
-    def test_a_best_build_that_cannot_be_kept_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def rename(path: Path, _target: Path) -> None:
-            raise PermissionError(13, "Permission denied", str(path))
-
-        monkeypatch.setattr(Path, "rename", rename)
-        progress = Recorder()
-        done = self.run(self.plan(2), progress=progress)
-        assert [outcome(entry.record) for entry in done.stored] == ["ok", "ok"]
-        assert any(kind == "say" and "cannot be renamed" in text for kind, text in progress.told)
 
 
 def cache_state(record: Record) -> str:

@@ -160,17 +160,6 @@ def test_a_size_that_the_model_refuses_is_its_own_error(tmp_path: Path) -> None:
     )
 
 
-def test_where_the_model_takes_no_size_between_the_listed_ones_that_is_said(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(SOURCE)
-    progress = Recorder()
-    with marked_folder(tmp_path):
-        bring(f"{tmp_path}/mine.py:picky", 0, 1, progress, parse_sizes(["x.0,scale.0=4,8"]))
-    (said,) = [text for kind, text in progress.told if kind == "say"]
-    assert said.startswith(
-        "mine.picky: call: no engine is checked at a size that was not listed: the model fails at x.0=6"
-    )
-
-
 def test_an_artifact_has_one_size(swept: Swept) -> None:
     with marked_folder(swept.cache.parent), pytest.raises(BakeoffError, match="an artifact has one size of each input"):
         plan_export(replace(swept.plan.request, backends=("torch.export[]",)))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import FAST, TORCHLESS, Recorder, marked_folder, outcome, processes_with
+from lab import FAST, Recorder, marked_folder, outcome, processes_with
 from records import record
 from typer.testing import CliRunner, Result
 
@@ -30,7 +30,7 @@ from bakeoff.report import notes
 from bakeoff.report.document import Document
 from bakeoff.report.pages import record as record_page
 from bakeoff.report.render import terminal
-from bakeoff.sweeps import compare, describe, time_limit
+from bakeoff.sweeps import compare, time_limit
 from bakeoff.sweeps import run as running
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import SweepResult, run_sweep
@@ -41,11 +41,8 @@ BACKENDS = ("openvino[]", "inductor[]", "eager", "inductor[freezing]")
 
 
 @pytest.fixture(autouse=True)
-def _torchless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
-    monkeypatch.setattr(paths, "commit", lambda: ("", False))  # somebody may edit meanwhile
+def _one_pair(torchless: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
     monkeypatch.setattr(compare, "MOST_PAIRS", 1)  # of the processes of a final
-    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
 
 
 def plan_of(time_limit_s: float, *backends: str, **asked: Any) -> Plan:
@@ -165,24 +162,6 @@ class TestRows:
         assert [entry.record.status for entry in done.stored] == ["unsupported"]
         assert left_out(done) == ["eager"]
 
-    def test_of_several_batches_alternate(self) -> None:
-        know_all(inductor=2 * HOUR)
-        done = run(plan_of(HOUR, "inductor[]", "eager", "openvino[]", batches=(1, 4)))
-        found = [(entry.record.batch, entry.record.variant.backend) for entry in done.stored]
-        assert sorted(found) == [(1, "eager"), (1, "openvino"), (4, "eager"), (4, "openvino")]
-        assert done.out_of_time is not None
-        assert [row.label.partition(", ")[2] for row in done.out_of_time.left_out] == ["batch 1", "batch 4"]
-        assert done.out_of_time.undecided == (), "no final is wanted"
-
-    def test_are_drawn_without_a_time_limit(self) -> None:
-        know_all(inductor=2 * HOUR)
-        progress = Recorder()
-        done = run(plan_of(0.0), progress)
-        assert progress.expected[0] is not None
-        assert progress.expected[0] > 4 * HOUR, "nothing is left out"
-        assert len(done.stored) == 4
-        assert None not in {entry.record.order_seed for entry in done.stored}
-
 
 class TestTheEnd:
     def test_stops_what_runs_and_keeps_what_is_done(self, tmp_path: Path) -> None:
@@ -205,13 +184,6 @@ class TestTheEnd:
             assert sorted(ran(again)[1:]) == ["inductor", "inductor[freezing]", "openvino"]
             assert [outcome(entry.record) for entry in again.stored] == ["ok"] * 4
             assert len(load_all(paths.runs_folder()).current) == 4 + 4
-
-    def test_keeps_the_rows_whose_turns_have_ended(self) -> None:
-        """Frozen inductor is measured when the time is up in the turn of the other."""
-        know_all(openvino=2 * HOUR)
-        done = run(plan_of(HOUR), Alarm(lambda what, phase: "/inductor/" in what and phase == "warm-up"))
-        assert sorted(ran(done)) == ["eager", "inductor[freezing]"]
-        assert [outcome(entry.record) for entry in done.stored] == ["ok", "ok"]
 
     def test_while_a_row_is_saved_loses_none_that_was_measured(self) -> None:
         know_all(openvino=2 * HOUR)
@@ -255,13 +227,6 @@ class TestTheEnd:
         assert done.out_of_time is not None
         assert done.interrupted == ()
 
-    def test_is_not_that_of_ctrl_c(self) -> None:
-        know_all()
-        done = run(plan_of(HOUR), in_the_turn_of("inductor[freezing]", signal.SIGINT))
-        assert ran(done) == ["eager"]
-        assert done.out_of_time is None
-        assert len(done.interrupted) == 3
-
     def test_counts_from_the_start_of_the_command(self) -> None:
         know_all()
         plan = plan_of(HOUR)
@@ -294,17 +259,6 @@ class TestAKilledSweep:
         assert {entry.id for entry in done.stored} == {entry.id for entry in stored}
         assert ("event", "latency") not in again.told
         assert len(done.finals) == 1
-
-    def test_ended_by_ctrl_c_has_stored_them_too(self) -> None:
-        class Stopped(Recorder):
-            def ranked(self, to_come: str) -> None:
-                super().ranked(to_come)
-                os.kill(os.getpid(), signal.SIGINT)
-                time.sleep(1)
-
-        done = run(plan_of(0.0, final_s=0.1), Stopped())
-        assert len(done.stored) == 4
-        assert done.interrupted == ("what comes after the ranking",)
 
 
 class TestFinals:
@@ -352,16 +306,6 @@ class TestFinals:
         again = run(plan_of(HOUR, final_s=0.1), resume=True)
         assert [entry.id for entry in again.finals] == [entry.id for entry in first.finals] != []
 
-    def test_that_time_cuts_off_are_left_out(self) -> None:
-        know_all()
-        progress = Alarm(lambda what, phase: what.startswith("final") and phase == "build")
-        first = run(plan_of(HOUR, final_s=0.1), progress)
-        assert (len(first.stored), first.finals) == (4, ())
-        assert first.out_of_time is not None
-        assert len(first.out_of_time.undecided) == 1
-        again = run(plan_of(HOUR, final_s=0.1), resume=True)
-        assert (len(again.finals), again.out_of_time) == (1, None)
-
 
 def test_rows_that_are_built_are_timed_before_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A built row waited for another build until both were stopped, and the sweep had one row of seven."""
@@ -390,16 +334,6 @@ def test_a_best_build_is_kept_only_when_all_are_measured() -> None:
     again = run(plan, resume=True)
     assert len(again.stored) == 3
     assert usual.exists()
-
-
-def test_ceilings_are_not_measured_with_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    know_all()
-    measured: list[tuple[str, ...]] = []
-    monkeypatch.setattr(describe, "_measure", lambda job, *_others: measured.append(job.dtypes) or [])
-    run(plan_of(HOUR, "eager", ceilings=True))
-    assert measured == []
-    run(plan_of(0.0, "eager", ceilings=True))
-    assert measured == [("fp32",)]
 
 
 class TestText:
@@ -445,12 +379,3 @@ class TestCommand:
         assert "To go on:\n\nbakeoff sweep toy --resume\n" in ended.stdout
         assert "eager fp32" in ended.stdout
         assert self.sweep("--time-limit", "1h", "--strict", backends=("eager",)).exit_code == 0
-
-    def test_gives_it_as_json(self) -> None:
-        know_all(inductor=2 * HOUR)
-        ended = self.sweep("--time-limit", "1h", "--json")
-        assert ended.exit_code == 0, "strict only where it is asked for"
-        found = json.loads(ended.stdout)
-        assert len(found["records"]) == 2
-        assert found["out_of_time"]["time_limit_s"] == HOUR
-        assert [row["expected_s"] for row in found["out_of_time"]["left_out"]] == [2 * HOUR, 2 * HOUR]

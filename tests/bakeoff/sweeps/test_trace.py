@@ -6,7 +6,6 @@ import pytest
 from records import measurement
 
 from bakeoff.process.jobs import TraceResult
-from bakeoff.record.finding import Finding
 from bakeoff.record.schema import KernelTime, Measurement, ProofRecord, TraceRecord
 from bakeoff.record.short_calls import short_call
 from bakeoff.sweeps.wave import with_trace
@@ -40,23 +39,10 @@ def test_a_complete_trace() -> None:
     assert (made.status, made.findings) == ("ok", ())
 
 
-def test_no_traced_build() -> None:
-    died = TraceResult(None, {}, {}, "killed by SIGSEGV in phase trace")
-    assert "SIGSEGV" in lacking(died)
-    made = with_trace(MEASURED, died, device="cpu")
-    assert made.proof is not None
-    assert made.proof.trace is None
-
-
 @pytest.mark.parametrize(("named_ns", "says"), [(0, "0%"), (5_000_000, "50%"), (7_900_000, "79%"), (7_999_000, "79%")])
 def test_too_little_of_the_time_is_named(named_ns: int, says: str) -> None:
     trace = replace(TRACE, named_ns=named_ns)
     assert {says, "80%"} <= set(lacking(replace(TRACED, trace=trace)).split())
-
-
-def test_four_fifths_are_enough() -> None:
-    made = with_trace(MEASURED, replace(TRACED, trace=replace(TRACE, named_ns=8_000_000)), device="cpu")
-    assert made.findings == ()
 
 
 class TestShortCalls:
@@ -84,13 +70,6 @@ def test_the_traced_graph_differs(traced: str, measured: str, says: tuple[str, .
     assert all(name in found for name in says)
 
 
-def test_only_the_traced_build_knows_its_graph() -> None:
-    unknown = measurement([1.0], proof=replace(PROOF, graph_hash=""))
-    made = with_trace(unknown, TRACED, device="cpu")
-    assert made.proof is not None
-    assert "aaaa" in made.proof.incomplete
-
-
 def test_operators_on_another_provider_are_falling_back() -> None:
     split = replace(TRACED, outside={"Conv": 2, "Add": 1}, inside={"MatMul": 7})
     made = with_trace(MEASURED, split, device="cpu")
@@ -108,27 +87,6 @@ def test_operators_on_another_provider_are_falling_back() -> None:
 def test_falling_back_comes_before_what_else_is_wrong(status: str) -> None:
     wrong = measurement([1.0], status, "something else", proof=PROOF)
     assert with_trace(wrong, replace(TRACED, outside={"Conv": 1}), device="cpu").status == "fell_back"
-
-
-def test_a_row_that_fell_back_keeps_its_reason() -> None:
-    fallen = measurement([1.0], "fell_back", "ran eager", proof=replace(PROOF, fell_back="eager"))
-    made = with_trace(fallen, replace(TRACED, outside={"Conv": 1}), device="cpu")
-    assert made.proof is not None
-    assert (made.status, made.reason, made.proof.fell_back) == ("fell_back", "ran eager", "eager")
-    assert made.proof.operators_outside == {"Conv": 1}
-
-
-def test_findings_are_added_to_those_that_are_there() -> None:
-    noted = replace(MEASURED, findings=(Finding("cold", "why"),))
-    assert codes(with_trace(noted, replace(TRACED, trace=None, problem="timeout"), device="cpu")) == [
-        "cold",
-        "proof.incomplete",
-    ]
-
-
-def test_a_row_without_a_proof_stays_as_it_is() -> None:
-    unproved = replace(MEASURED, proof=None)
-    assert with_trace(unproved, TRACED, device="cpu") == unproved
 
 
 @pytest.mark.parametrize("name", ["aten::slow_conv_dilated3d", "void at::native::vol2col_kernel<c10::BFloat16>"])

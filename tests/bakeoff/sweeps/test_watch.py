@@ -17,7 +17,6 @@ from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
 from bakeoff.process.supervisor import Deadlines, Launch, Outcome
-from bakeoff.process.watch import NOT_WATCHED
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
@@ -28,9 +27,7 @@ REQUEST = Request("toy", backends=("eager",), dtypes=("fp32",), device="cpu", po
 
 
 @pytest.fixture(autouse=True)
-def _lab(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
-    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
+def _lab(torchless: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
     monkeypatch.setattr(host, "present_load", lambda _waited: host.Load(0.0, 0.0))  # others run beside
 
 
@@ -146,11 +143,6 @@ def test_a_window_lasts_from_the_first_timed_phase_to_the_last(monitors: Factory
     assert window is not None
     assert (window[1] - window[0]) / 1e9 == pytest.approx(0.6, abs=0.1)
     assert monitors.made[0].gpu == "GPU-1"
-
-
-def test_a_worker_without_a_monitor_is_not_watched(monitors: Factory, tmp_path: Path) -> None:
-    assert run(tmp_path, "enter('latency')\n", ()).watched == NOT_WATCHED
-    assert monitors.made == []
 
 
 def test_each_mix_is_watched_apart(monitors: Factory, tmp_path: Path) -> None:

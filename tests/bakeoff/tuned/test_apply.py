@@ -7,10 +7,7 @@ import pickle
 import re
 import shutil
 import sys
-from collections import OrderedDict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +16,6 @@ import pytest
 
 pytest.importorskip("torch", reason="artifacts are opened with torch")
 
-import msgspec
 import torch
 from artifacts import manifest_of, rewrite
 from toys import LIBRARY_WARNINGS
@@ -28,18 +24,13 @@ from tuned_artifacts import (
     Cache,
     Coder,
     Denoiser,
-    Mixed,
     Out,
-    Output,
-    Pair,
     change_program,
     seeded,
     write_artifact,
 )
 
 import bakeoff
-from bakeoff.backends.format import HostRequirement
-from bakeoff.export.manifest import encode
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Constant, Fields, TensorLeaf
 
@@ -134,18 +125,6 @@ class TestCalls:
         pipe.vae(X)  # its forward calls decode, with another gain
         assert applied.places[0].original == 2
 
-    def test_mappings_of_their_own_classes_and_named_tuples(self, tmp_path: Path) -> None:
-        module = seeded(Mixed)
-        write_artifact(module, tmp_path / "a", (X,), names=("x",))
-        wanted = module(X)
-        applied = bakeoff.apply(module, tmp_path / "a")
-        _, found = module(X), module(X)
-        assert applied.places[0].tuned == 1
-        assert [type(one) for one in (found, found["out"], found["pair"])] == [OrderedDict, Output, Pair]
-        assert (list(found), list(found["out"]), found["out"].loss) == (["out", "pair"], ["logits"], None)
-        torch.testing.assert_close(found["out"].logits, wanted["out"].logits)
-        torch.testing.assert_close(found["pair"].second, wanted["pair"].second)
-
     @pytest.mark.parametrize(
         ("change", "reason"),
         [
@@ -174,11 +153,6 @@ class TestCalls:
         ):
             change(pipe.unet)
         assert no.value.code == "bad-input"
-
-    def test_an_error_of_the_caller_is_the_originals(self, pipe: SimpleNamespace, artifacts: Path) -> None:
-        bakeoff.apply(pipe, artifacts / "unet")
-        with pytest.raises(TypeError, match="missing 1 required positional argument: 'label'"):
-            pipe.unet(X)
 
     def test_where_a_gradient_is_needed_the_original_runs(self, pipe: SimpleNamespace, artifacts: Path) -> None:
         applied = bakeoff.apply(pipe, artifacts / "unet")
@@ -267,31 +241,6 @@ class TestCalls:
                 with pytest.raises(BakeoffError, match="differs from the original's"):
                     pipe.unet(X, LABEL, 0.5)
 
-    @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
-    def test_other_formats(self, backend: str, tmp_path: Path) -> None:
-        pytest.importorskip(backend)
-        module = seeded(Coder)
-        write_artifact(module, tmp_path / "a", (X,), {"gain": 2.0}, names=("z",), method="decode", backend=backend)
-        wanted = module.decode(X, 2.0)  # type: ignore[operator]
-        applied = bakeoff.apply(module, tmp_path / "a", where={"a": "decode"})
-        kept = [module.decode(X * scale, 2.0) for scale in (1, 1, 0)]  # type: ignore[operator]
-        torch.testing.assert_close(kept[1]["picture"], wanted["picture"], rtol=1e-3, atol=1e-4)
-        assert not torch.equal(kept[1]["picture"], kept[2]["picture"]), "a later call writes to memory of its own"
-        assert applied.places[0].tuned == 2
-
-    def test_a_call_in_another_thread_is_refused_where_no_lock_protects_it(self, tmp_path: Path) -> None:
-        pytest.importorskip("openvino")
-        module = seeded(Coder)
-        write_artifact(module, tmp_path / "a", (X,), {"gain": 2.0}, names=("z",), method="decode", backend="openvino")
-        applied = bakeoff.apply(module, tmp_path / "a", where={"a": "decode"})
-        with ThreadPoolExecutor(1) as other:
-            for _ in range(2):
-                other.submit(module.decode, X, 2.0).result()  # type: ignore[arg-type]
-            with pytest.raises(BakeoffError) as error:
-                module.decode(X, 2.0)  # type: ignore[operator]
-        assert error.value.code == "other-thread"
-        assert applied.places[0].tuned == 1
-
     def test_a_program_in_bf16_returns_the_callers_dtype(self, pipe: SimpleNamespace, tmp_path: Path) -> None:
         write_artifact(seeded(Denoiser), tmp_path / "a", (X, LABEL, 0.5), dtype="bf16", limit=0.02, place="unet")
         wanted = pipe.unet(X, LABEL, 0.5).sample
@@ -306,13 +255,6 @@ class TestCalls:
         (place,) = applied.places
         assert (place.original, len(place.first_calls)) == (2, 2)
 
-    def test_a_caller_in_bf16_of_a_program_in_fp32(self, pipe: SimpleNamespace, artifacts: Path) -> None:
-        pipe.unet.to(torch.bfloat16)
-        applied = bakeoff.apply(pipe, artifacts / "unet", any_weights=True)
-        found = [pipe.unet(X.bfloat16(), LABEL, 0.5).sample for _ in range(2)][1]
-        assert found.dtype == torch.bfloat16
-        assert applied.places[0].tuned == 1
-
     def test_programs_for_two_shapes_at_one_place(self, pipe: SimpleNamespace, artifacts: Path) -> None:
         one = write_artifact(seeded(Denoiser), artifacts / "one", (X[:1], LABEL[:1], 0.5), place="unet")
         shutil.rmtree(artifacts / "one-work")
@@ -324,23 +266,6 @@ class TestCalls:
         place = applied.places[0]
         assert (place.artifacts, place.tuned) == (("one", "unet"), 2)
         assert len(place.first_calls) == 2
-
-    def test_plain_tensors_where_a_manifest_does_not_say_how_it_is_called(self, tmp_path: Path) -> None:
-        class Plain(torch.nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.layer = torch.nn.Linear(8, 8)
-
-            def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
-                return (self.layer(x),)
-
-        module = seeded(Plain)
-        write_artifact(module, tmp_path / "a", (X,), names=("x",))
-        change_program(tmp_path / "a", call=msgspec.UNSET, result=msgspec.UNSET)
-        applied = bakeoff.apply(module, tmp_path / "a")
-        for _ in range(2):
-            torch.testing.assert_close(module(X)[0], module.layer(X))  # type: ignore[operator]
-        assert applied.places[0].tuned == 1
 
 
 class TestState:
@@ -371,20 +296,6 @@ class TestState:
         past = empty()
         module(frames[0], past=past)
         assert not past.k.any()
-
-    def test_a_module_that_changes_the_callers_cache_is_not_replaced(self, tmp_path: Path) -> None:
-        module = seeded(lambda: Attending(in_place=True))
-        frame = torch.ones(1, 1, 8)
-        write_artifact(
-            module, tmp_path / "a", (frame,), {"past": Cache(torch.zeros(1, 3, 8), torch.zeros(1, 3, 8))}, names=("x",)
-        )
-        applied = bakeoff.apply(module, tmp_path / "a")
-        for _ in range(2):
-            past = Cache(torch.zeros(1, 3, 8), torch.zeros(1, 3, 8))
-            module(frame, past=past)
-            assert past.k.any()
-        (first,) = applied.places[0].first_calls
-        assert first.refusal == "the original changes its arguments, which a program does not"
 
 
 class TestObject:
@@ -420,14 +331,6 @@ class TestObject:
                 assert all(other[name] is value for name, value in one.items())
         assert held(X, LABEL, 0.5).sample is not None, "whoever kept the function gets the original"
 
-    def test_a_context_is_undone_at_its_end(self, pipe: SimpleNamespace, artifacts: Path) -> None:
-        applied = bakeoff.apply(pipe, artifacts)
-        assert "forward" in vars(pipe.unet)
-        with pytest.raises(ZeroDivisionError), applied:
-            raise ZeroDivisionError
-        assert "forward" not in vars(pipe.unet)
-        assert "decode" not in vars(pipe.vae)
-
     def test_what_replaced_it_meanwhile_is_left(self, pipe: SimpleNamespace, artifacts: Path) -> None:
         applied = bakeoff.apply(pipe, artifacts)
         tuned = pipe.unet.forward
@@ -438,37 +341,6 @@ class TestObject:
         assert "decode" not in vars(pipe.vae)
         pipe.unet(X, LABEL, 0.5)
         assert applied.places[0].original == 0
-
-    def test_all_or_none(self, pipe: SimpleNamespace, artifacts: Path) -> None:
-        program = artifacts / "vae" / "call.pt2"
-        program.write_bytes(bytes(program.stat().st_size))
-        refused("bad-artifact", "call.pt2", "SHA-256", pipe=pipe, folder=artifacts)
-        assert "forward" not in vars(pipe.unet)
-
-    def test_the_object_may_be_the_module(self, artifacts: Path) -> None:
-        module = seeded(Denoiser)
-        for where in (None, {"unet": ""}):
-            rewrite(artifacts / "unet", place="")
-            with bakeoff.apply(module, artifacts / "unet", where=where) as applied:
-                for _ in range(2):
-                    module(X, LABEL, 0.5)
-                assert [(one.place, one.tuned) for one in applied.places] == [("Denoiser", 1)]
-
-    def test_a_compiled_module(self, pipe: SimpleNamespace, artifacts: Path) -> None:
-        pipe.unet = torch.compile(pipe.unet, backend="eager")
-        with bakeoff.apply(pipe, artifacts / "unet") as applied:
-            for _ in range(2):
-                pipe.unet(X, label=LABEL, scale=0.5)
-            assert applied.places[0].tuned == 1
-
-    def test_a_caller_that_is_exported_gets_the_original(self, pipe: SimpleNamespace, artifacts: Path) -> None:
-        wanted = pipe.unet(X, LABEL, 0.5).sample
-        with bakeoff.apply(pipe, artifacts / "unet") as applied:
-            program = torch.export.export(pipe.unet, (X, LABEL, 0.5), {"return_dict": False}).module()
-            compiled = torch.compile(lambda x: pipe.unet(x, LABEL, 0.5).sample, backend="eager", fullgraph=True)(X)
-            assert applied.places[0].original == 0
-        torch.testing.assert_close(program(X, LABEL, 0.5, return_dict=False)[0], wanted)
-        torch.testing.assert_close(compiled, wanted)
 
     def test_a_tuned_module_is_not_copied_or_pickled(self, pipe: SimpleNamespace, artifacts: Path) -> None:
         applied = bakeoff.apply(pipe, artifacts)
@@ -517,26 +389,6 @@ class TestPlaces:
                 pipe.unet(X, LABEL, 0.5)
             assert applied.places[0].tuned == 1
 
-    def test_two_artifacts_for_the_same_calls(self, pipe: SimpleNamespace, artifacts: Path) -> None:
-        shutil.copytree(artifacts / "unet", artifacts / "unet2")
-        refused("bad-option", "unet and unet2 are both for unet", pipe=pipe, folder=artifacts)
-        with bakeoff.apply(pipe, artifacts, where={"unet2": None}):
-            refused("bad-option", "unet is tuned already", pipe=pipe, folder=artifacts / "unet")
-
-    def test_folders_that_are_none(self, pipe: SimpleNamespace, artifacts: Path, tmp_path: Path) -> None:
-        refused("bad-artifact", "no such folder", pipe=pipe, folder=tmp_path / "gone")
-        refused("bad-artifact", "holds no artifact", pipe=pipe, folder=tmp_path)
-        rewrite(artifacts / "unet", needs=(HostRequirement("cpu flags", "has", "sve9"),))
-        refused("host-mismatch", "another host", "sve9", pipe=pipe, folder=artifacts)
-
-    def test_a_call_that_the_module_does_not_take(self, pipe: SimpleNamespace, artifacts: Path) -> None:
-        program = manifest_of(artifacts / "unet").programs[0]
-        assert program.call
-        change_program(
-            artifacts / "unet", call=type(program.call)((), {"y": TensorLeaf("x"), "t": TensorLeaf("label")})
-        )
-        refused("bad-input", "the recorded call does not fit forward(", pipe=pipe, folder=artifacts / "unet")
-
 
 class TestHostile:
     @pytest.fixture
@@ -557,14 +409,6 @@ class TestHostile:
         assert trap not in sys.modules
         assert applied.places[0].tuned == (2 if name == "Out" else 0), "a class of the live object is taken"
 
-    def test_no_function_is_called(self, pipe: SimpleNamespace, artifacts: Path) -> None:
-        change_program(artifacts / "unet", result=Fields("os:system", {"command": TensorLeaf("sample")}))
-        applied = bakeoff.apply(pipe, artifacts / "unet")
-        for _ in range(2):
-            assert type(pipe.unet(X, LABEL, 0.5)) is Out
-        (first,) = applied.places[0].first_calls
-        assert first.refusal == "the original returns another structure than the recorded one"
-
     def test_a_class_among_the_arguments(self, trap: str, tmp_path: Path) -> None:
         module = seeded(Attending)
         past = Cache(torch.zeros(1, 3, 8), torch.zeros(1, 3, 8))
@@ -584,27 +428,3 @@ class TestHostile:
     def test_a_place_that_is_none(self, place: str, pipe: SimpleNamespace, artifacts: Path) -> None:
         rewrite(artifacts / "unet", place=place)
         refused("unknown-name", pipe=pipe, folder=artifacts / "unet")
-
-
-def test_a_sample_holds_integers_as_they_are(artifacts: Path) -> None:
-    from bakeoff.export.sample import Reader
-
-    manifest = manifest_of(artifacts / "unet")
-    label = Reader(artifacts / "unet", manifest).inputs(0, "call", "cpu")["label"]
-    assert torch.equal(label, LABEL)
-    program = manifest.programs[0]
-    narrow = tuple(replace(port, dtype="int32") if port.name == "label" else port for port in program.inputs)
-    change_program(artifacts / "unet", inputs=narrow)
-    with pytest.raises(BakeoffError, match="label as int64, which does not fit int32"):
-        Reader(artifacts / "unet", manifest_of(artifacts / "unet")).inputs(0, "call", "cpu")
-
-
-def test_a_manifest_without_a_call_has_the_bytes_that_it_had(artifacts: Path) -> None:
-    manifest = manifest_of(artifacts / "unet")
-    plain = replace(
-        manifest,
-        place=msgspec.UNSET,
-        programs=tuple(replace(one, call=msgspec.UNSET, result=msgspec.UNSET) for one in manifest.programs),
-    )
-    assert not {b'"call":', b'"result":', b'"place":'} & set(encode(plain).split())
-    assert {b'"call":', b'"result":', b'"place":'} <= set(encode(manifest).split())

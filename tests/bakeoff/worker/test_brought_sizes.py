@@ -12,7 +12,7 @@ from bakeoff.models.brought.model import Call
 from bakeoff.models.component import TensorSpec, Work, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import Dimension, parse_sizes
-from bakeoff.worker.brought.network import GivenInputs, _resized
+from bakeoff.worker.brought.network import GivenInputs
 from bakeoff.worker.brought.sizes import sizes_of
 
 PARAMETERS = ("x", "mask")
@@ -51,12 +51,6 @@ def test_of_sets_that_differ_along_the_named_axes_the_first_one_in_the_range_is_
     }
 
 
-def test_sets_of_other_dtypes_or_constants_stay_apart() -> None:
-    other: Call = (torch.zeros(8, 4, dtype=torch.float64), torch.ones(8)), {}
-    asked, _ = sizes_of({"a": [call(4)], "b": [other]}, PARAMETERS, parse_sizes(["x.0,mask.0=2,8"]))
-    assert list(asked) == ["a", "b"]
-
-
 def inputs_of(rows: int, held: bool, given: Tensor) -> GivenInputs:
     spec = TensorSpec("x", (rows,), "given", dtype="int64", held=held)
     described: Any = SimpleNamespace(name="call", calls=1)
@@ -71,9 +65,3 @@ def test_another_size_draws_from_the_given_values() -> None:
 
 def test_held_values_of_another_size_are_the_given_ones_again() -> None:
     assert inputs_of(4, True, torch.arange(2)).checked(0, 0)["x"].tolist() == [0, 1, 0, 1]
-
-
-def test_held_values_are_cut_or_repeated() -> None:
-    given = torch.arange(4)
-    assert _resized(given, (2,)).tolist() == [0, 1]
-    assert _resized(given, (6,)).tolist() == [0, 1, 2, 3, 0, 1]

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -116,24 +115,3 @@ def test_where_memory_is_short_each_worker_draws(monkeypatch: pytest.MonkeyPatch
     assert [fill(module())[1], fill(module())[1]] == [1, 1]
     monkeypatch.undo()
     assert [fill(module())[1]] == [1]
-
-
-def test_without_memory_each_worker_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(WEIGHTS, raising=False)
-    assert [fill(module())[1], fill(module())[1]] == [1, 1]
-
-
-@pytest.mark.usefixtures("memory")
-def test_a_sweep_that_has_ended_left_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(WeightsMemory()) as held:
-        path = held.path_of(Path("references"))
-    monkeypatch.setenv(WEIGHTS, path)
-    assert [fill(module())[1], fill(module())[1]] == [1, 1]
-
-
-@pytest.mark.usefixtures("memory")
-def test_of_workers_that_begin_at_once_one_draws() -> None:
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _number: fill(module()), range(8)))
-    assert sum(times for _, times in found) == 1
-    assert len({made for made, _ in found}) == 1

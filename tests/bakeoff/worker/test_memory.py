@@ -102,7 +102,7 @@ def test_memory_of_started_processes_counts(tmp_path: Path) -> None:
     assert abs(extra - helpers) < 50 * MIB
 
 
-@pytest.mark.parametrize(("child", "kept", "least"), [(0, 0, 0), (1, 0, 300), (0, 1, 200), (1, 1, 500)])
+@pytest.mark.parametrize(("child", "kept", "least"), [(0, 0, 0), (1, 1, 500)])
 def test_what_a_peak_lacks_is_told_as_a_bound_and_not_added(child: int, kept: int, least: int, tmp_path: Path) -> None:
     """A process that ends within a call, and a file in memory that is not mapped."""
     unseen, peak = map(int, run(UNSEEN.format(child=child, kept=kept), tmp_path))

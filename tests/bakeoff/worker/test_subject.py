@@ -88,11 +88,3 @@ def test_the_labs_own_components_are_built_on_the_meta_device_alone(name: str) -
     network = component.network_module()
     for workload in component.workload_names(config):
         assert built(lambda workload=workload: network.build(config, workload, 1))[1] == ["meta"]
-
-
-def test_an_error_of_the_constructor_itself_passes_through() -> None:
-    def fail() -> nn.Module:
-        raise RuntimeError("no such width")
-
-    with pytest.raises(RuntimeError, match="no such width"):
-        build_module(fail, 0)

@@ -1,8 +1,7 @@
 """The flags that measurements run under: which hold inside, and that they are restored."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,6 @@ pytest.importorskip("torch", reason="the flags are torch's")
 
 import torch
 
-from bakeoff.worker import torch_flags
 from bakeoff.worker.torch_flags import Flags, apply_flags, flags, one_thread, read_flags, settings
 
 
@@ -97,26 +95,6 @@ class TestApplied:
         apply_flags(other)
         assert settings() == second
 
-    def test_only_what_differs_is_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        one = read_flags()
-        other = replace(one, cudnn_benchmark=not one.cudnn_benchmark)
-        called: list[str] = []
-
-        def log(name: str, setter: Callable[[Any], None]) -> Callable[[Any], None]:
-            return lambda value: (called.append(name), setter(value))[1]
-
-        setters = {name: log(name, setter) for name, setter in torch_flags._SETTERS.items()}
-        monkeypatch.setattr(torch_flags, "_SETTERS", setters)
-        for flags_, expected in (
-            (one, []),
-            (replace(one), []),
-            (other, ["cudnn_benchmark"]),
-            (other, ["cudnn_benchmark"]),
-            (one, ["cudnn_benchmark"] * 2),
-        ):
-            apply_flags(flags_)
-            assert called == expected
-
     def test_a_context_restores_and_what_is_applied_afterwards_holds(self) -> None:
         tf32 = other_flags(read_flags())
         apply_flags(tf32)
@@ -129,21 +107,3 @@ class TestApplied:
         )
         apply_flags(tf32)
         assert read_flags() == tf32
-
-    def test_what_other_code_set_is_known_once_it_was_read(self) -> None:
-        one = read_flags()
-        torch.backends.cudnn.benchmark = not one.cudnn_benchmark
-        changed = read_flags()
-        assert changed != one
-        apply_flags(one)
-        assert torch.backends.cudnn.benchmark is one.cudnn_benchmark
-
-    def test_flags_read_before_inductor_was_imported_leave_its_settings(self) -> None:
-        one = read_flags()
-        other = other_flags(one)
-        apply_flags(other)
-        apply_flags(replace(one, inductor=()))
-        assert read_flags() == replace(one, inductor=other.inductor)
-        apply_flags(replace(one, inductor=()))
-        apply_flags(one)
-        assert read_flags() == one

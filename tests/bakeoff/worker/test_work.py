@@ -10,7 +10,6 @@ from torch._higher_order_ops.map import map as map_rows
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.attention.flex_attention import flex_attention
-from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 from bakeoff.worker.checks.dispatch import dispatched_by_eager
 from bakeoff.worker.reference.precision import Widened
@@ -89,16 +88,3 @@ def test_operators_in_functions_are_widened_and_known_to_the_dispatch_check() ->
     with torch.no_grad():
         assert torch.equal(Widened(Calls(rounds), "fp64")(x)[0], x.sort().values)
         assert "sort" not in dispatched_by_eager(lambda: rounds(x)).composite
-
-
-def test_a_call_that_cannot_be_watched_is_made_and_its_work_is_unknown() -> None:
-    class Unwatched(nn.Module):
-        def forward(self, x: Tensor) -> tuple[Tensor]:
-            if _len_torch_dispatch_stack():
-                raise NotImplementedError("no rule for this mode")
-            return (x @ x,)
-
-    (output,), counted = count(Unwatched(), (torch.ones(2, 2),))
-    assert output.tolist() == [[2, 2], [2, 2]]
-    assert (counted.flops, counted.weight_elements) == (0, 0)
-    assert ["no rule for this mode" in note for note in counted.notes] == [True]

@@ -1,19 +1,15 @@
 """Inputs of a live module to a folder and back."""
 
-import threading
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
 from bakeoff.models.brought.live_read import read_live
 from bakeoff.models.brought.live_write import write_live
 from bakeoff.models.brought.model import Model
-from bakeoff.models.errors import BakeoffError
-from bakeoff.models.signature import describe_call
 
 Pair = namedtuple("Pair", "first second")
 
@@ -48,23 +44,3 @@ def test_tensors_of_one_storage_share_it_again(tmp_path: Path) -> None:
     ((found, _),) = travelled(sets, tmp_path / "live")["call"]
     found[0][1, 2] = 99
     assert (found[1][2], found[2][2, 1], found[3][1, 2]) == (99, 99, 99)
-
-
-def test_what_cannot_travel_is_named(tmp_path: Path) -> None:
-    said = r"process: two: the input arg0 is a _thread\.lock, two: the input f\.1 is a _thread\.lock"
-    with pytest.raises(BakeoffError, match=said):
-        travelled({"two": [((threading.Lock(),), {"f": [len, threading.Lock()]})]}, tmp_path / "live")
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"f": len}, r"f is a builtins\.builtin_function_or_method"),
-        ({"s": {1, 2}}, r"s is a builtins\.set"),
-        ({"x": {"a.b": torch.ones(1), "a": {"b": torch.zeros(1)}}}, r"x\.a\.b is the name of two tensors"),
-    ],
-)
-def test_what_no_engine_can_be_given_is_refused_where_it_is_described(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(BakeoffError, match=said) as caught:
-        describe_call((), given)
-    assert caught.value.code == "cannot-travel"

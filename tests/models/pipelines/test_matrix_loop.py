@@ -11,9 +11,8 @@ from mixes import loop_of
 from torch import Tensor
 
 from bakeoff.models.matrix_vae.spec import SPEC as VAE
-from bakeoff.models.matrix_wm.spec import SPEC
 from bakeoff.models.pipelines.matrix import loop as matrix
-from bakeoff.models.pipelines.matrix.spec import Options, schedule
+from bakeoff.models.pipelines.matrix.spec import Options
 from bakeoff.worker.pipeline.runner import Given
 
 BLOCKS = 4
@@ -132,12 +131,6 @@ def test_every_block_equals_plain_torch(
     assert shown == 12 * BLOCKS - 3 + 12 * 2 - 3
 
 
-def test_every_published_schedule_is_the_one_of_its_number_of_steps() -> None:
-    for preset in ("universal", "gta_drive", "templerun"):
-        config = SPEC.preset(preset).config
-        assert schedule(config, len(config.steps)).steps == config.steps
-
-
 def given_in(block: int, preset: str = "tiny") -> dict[str, Tensor]:
     found: dict[str, Tensor] = matrix.Matrix(preset, Options()).given(
         block, Given(INPUT_SEED, {"wm": "fp32", "decoder": "fp32"}, "cpu", 0, block)
@@ -166,10 +159,3 @@ def test_clean_latents_are_computed_in_fp64_and_mixed_in_fp32() -> None:
     assert x0.dtype == torch.bfloat16
     assert torch.equal(x0, (x.double() - 0.9 * flow.double()).bfloat16())
     assert torch.equal(matrix._renoised(x0, noise, 0.7), (0.3 * x0.float() + 0.7 * noise.float()).bfloat16())
-
-
-def test_a_model_without_mouse_is_given_none() -> None:
-    assert "mouse" in given_in(0, "universal")
-    found = given_in(0, "templerun")
-    assert "mouse" not in found
-    assert {"keyboard", "noise.3"} < found.keys()

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from bakeoff.models.pipelines.owl import loop as owl
 from bakeoff.models.pipelines.owl.spec import Options
-from bakeoff.models.wm.spec import SPEC
 
 FRAMES = 5
 """More than the 4 frames of the window, so that frames of the loop fall out of it."""
@@ -123,9 +122,3 @@ def test_every_frame_equals_plain_torch(options: Options, levels: list[float], m
             assert pixels.dtype == torch.uint8
             assert_equal(made_by(runner) | {"sound": sound}, reference, f"session {session}, frame {unit}")
             assert {*loop.state, "x", "a", "image", "samples", "sound"} == set(reference)
-
-
-def test_the_tiny_preset_has_the_sizes_that_are_written_here() -> None:
-    config = SPEC.preset("tiny-decoded").config
-    assert (config.n_layers, config.tokens_per_frame, config.n_frames) == (LAYERS, TOKENS, WINDOW)
-    assert (config.channels, config.audio_channels, config.n_buttons) == (PIXELS[0], AUDIO, BUTTONS)

@@ -7,7 +7,7 @@ import describing
 import msgspec
 import pytest
 import torch
-from brought_models import Picture, Structured
+from brought_models import Structured
 from describing import MODELS, source_of
 
 from bakeoff.models.brought.about import About
@@ -40,14 +40,6 @@ def test_shapes_work_and_weights_are_found_out(tmp_path: Path) -> None:
     assert about.notes == ()
 
 
-def test_weights_that_a_factory_made_are_kept(tmp_path: Path) -> None:
-    found = loaded("picture", tmp_path)
-    torch.manual_seed(0)
-    wanted = Picture().state_dict()
-    for name, tensor in found.module.state_dict().items():
-        assert torch.equal(tensor, wanted[name.removeprefix("module.")]), name
-
-
 def test_the_given_inputs_are_the_first_set_and_the_others_have_their_values(tmp_path: Path) -> None:
     found = loaded("picture", tmp_path)
     given = set(found.sets[0]["x"].flatten().tolist())
@@ -77,11 +69,6 @@ def test_integers_keep_their_dtype_and_range(tmp_path: Path) -> None:
     assert not torch.equal(changed["ids"], found.sets[0]["ids"])
 
 
-def test_an_embedding_reads_the_rows_that_it_returns(tmp_path: Path) -> None:
-    (one,) = described("language", tmp_path).sets
-    assert one.work.weight_elements == 16 * 32 + 32 * 100 + 100
-
-
 def test_trees_of_arguments_and_results_are_taken_apart(tmp_path: Path) -> None:
     found = loaded("structured", tmp_path)
     assert [spec.name for spec in found.workload.inputs] == ["batch.x"]
@@ -95,19 +82,6 @@ def test_trees_of_arguments_and_results_are_taken_apart(tmp_path: Path) -> None:
     assert torch.equal(second, x * 2)
 
 
-def test_an_output_that_becomes_an_input_makes_a_stream(tmp_path: Path) -> None:
-    found = loaded("stateful", tmp_path)
-    stream = found.component.stream(found.config, "call")
-    assert stream is not None
-    assert [(one.output, one.input) for one in stream.carries] == [("output.1", "past")]
-
-
-def test_each_named_set_is_a_workload(tmp_path: Path) -> None:
-    about = described("several", tmp_path)
-    assert [one.name for one in about.sets] == ["long", "short"]
-    assert loaded("several", tmp_path, "short").sets[0]["x"].shape == (1, 3, 8, 8)
-
-
 def test_calls_for_checks_are_not_those_for_calibration(tmp_path: Path) -> None:
     """Call n has values around n."""
     found = loaded("recorded", tmp_path)
@@ -115,13 +89,6 @@ def test_calls_for_checks_are_not_those_for_calibration(tmp_path: Path) -> None:
     calibrating = {round(float(found.source.calibration(str(seed))["x"].mean())) for seed in range(20)}
     assert found_values == {0, 1, 2}
     assert calibrating == {3, 4, 5}
-
-
-def test_values_that_the_model_does_not_take_are_held(tmp_path: Path) -> None:
-    found = loaded("offsets", tmp_path)
-    assert [spec.name for spec in found.workload.inputs if spec.held] == ["offsets"]
-    assert all(torch.equal(one["offsets"], torch.arange(4)) for one in found.sets)
-    assert "offsets" in described("offsets", tmp_path).notes[0]
 
 
 def test_a_model_that_names_a_dtype_has_references_in_fp32(tmp_path: Path) -> None:

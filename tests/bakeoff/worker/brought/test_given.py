@@ -36,14 +36,6 @@ def referenced(name: str, folder: Path, *dtypes: str) -> tuple[LoadedSubject, Re
     return load_subject(which), ReferenceFiles(made, None)
 
 
-def test_a_model_whose_outputs_hold_indices_has_no_changed_values_of_a_sweep(tmp_path: Path) -> None:
-    """Eager's error gives no limit for other ties than those that it ran on."""
-    found = describing.described(describing.source_of(describing.MODELS, "language"), tmp_path / "language")
-    which, own = describing.subject(tmp_path / "language", found.sets[0].name), tmp_path / "own"
-    make_reference(ReferenceJob(which, ("fp32",), str(tmp_path / "cached"), str(own), 1), lambda *_: None)
-    assert ReferenceFiles(own, None).about().own_change is None
-
-
 @pytest.mark.parametrize("name", ["rotated", "weighted"])
 def test_complex_weights_stay_complex_in_references_and_rows(name: str, tmp_path: Path) -> None:
     loaded, files = referenced(name, tmp_path, "fp32", "bf16")
@@ -115,14 +107,6 @@ def test_a_model_that_seeds_within_forward_has_references_in_fp32(tmp_path: Path
         assert files.eager(dtype).noise["output"] < limit
 
 
-def test_sets_with_the_same_inputs_are_no_different_ones(tmp_path: Path) -> None:
-    made = tmp_path / "references"
-    describing.described(describing.source_of(describing.MODELS, "one_token"), tmp_path / "one_token")
-    make_reference(ReferenceJob(describing.subject(tmp_path / "one_token"), ("fp32",), str(made)), lambda *_: None)
-    about = ReferenceFiles(made, None).about()
-    assert min(about.sensitivity["output"], about.small_sensitivity["output"]) > 0.1
-
-
 @pytest.mark.parametrize("name", ["autocast", "modulated"])
 def test_code_that_casts_by_itself_has_references_in_fp64(name: str, tmp_path: Path) -> None:
     loaded, files = referenced(name, tmp_path, "given")
@@ -159,17 +143,6 @@ def test_named_parts_stay_fp32_and_belong_to_the_rows_identity(tmp_path: Path) -
     loaded.cast("bf16", "cpu")
     assert loaded.module.module.norm.weight.dtype == loaded.module.module.table.dtype == torch.float32
     assert loaded.module.module.layer.weight.dtype == torch.bfloat16
-    assert files.eager("bf16").noise["output"] < 2e-2
-
-
-def test_a_name_of_an_input_and_of_a_part_is_the_inputs(tmp_path: Path) -> None:
-    about = described("embedded", tmp_path)
-    assert about.keep_fp32 == ()
-    assert [spec.name for spec in about.sets[0].inputs if spec.keep_fp32] == ["t"]
-    assert about.notes == ()
-    loaded, files = referenced("embedded", tmp_path, "bf16")
-    loaded.cast("bf16", "cpu")
-    assert loaded.module.module.t.weight.dtype == torch.bfloat16
     assert files.eager("bf16").noise["output"] < 2e-2
 
 
@@ -213,11 +186,6 @@ def test_layouts_are_those_that_were_given(tmp_path: Path) -> None:
         for one in cast_subject(loaded, dtype, "cpu"):
             assert one["input"].is_contiguous(memory_format=torch.channels_last)
     assert loaded.module.module[0].weight.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_an_object_of_the_users_own_class_is_an_input(tmp_path: Path) -> None:
-    loaded, _ = referenced("own_class", tmp_path, "fp32")
-    assert [spec.name for spec in loaded.workload.inputs] == ["x", "cache.keys"]
 
 
 def test_a_member_of_an_enum_is_itself_when_it_is_made_again() -> None:
@@ -292,10 +260,6 @@ def test_state_from_call_to_call_is_refused_by_its_name(name: str, kept: str, tm
     assert ("buffers=" in str(refused.value)) == (name == "writes_cache")
 
 
-def test_what_makes_no_difference_may_be_kept(tmp_path: Path) -> None:
-    assert described("lazy_table", tmp_path).sets
-
-
 def test_a_declared_buffer_is_an_input_and_an_output(tmp_path: Path) -> None:
     about = described("declared_cache", tmp_path)
     assert [spec.name for spec in about.sets[0].inputs] == ["x", "positions", "keys"]
@@ -305,9 +269,3 @@ def test_a_declared_buffer_is_an_input_and_an_output(tmp_path: Path) -> None:
     first, keys = loaded.module(*given.values())
     assert torch.equal(first, loaded.module(*given.values())[0])
     assert not torch.equal(keys, given["keys"])
-
-
-def test_one_input_set_that_fails_leaves_the_others(tmp_path: Path) -> None:
-    about = described("two_sets", tmp_path)
-    assert [one.name for one in about.sets] == ["good"]
-    assert any("the input set bad is left out" in note for note in about.notes)

@@ -86,21 +86,6 @@ def test_a_factory_draws_the_same_from_every_global_generator(tmp_path: Path, re
     assert fingerprint(load_module(source, 4)[0].module) != fingerprint(first.module)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("def model():\n    return json.loads('{')\n", r"raised JSONDecodeError \(test_\w+\.py, line 6\): Expecting"),
-        ("argparse.ArgumentParser().parse_args(['--size', '4'])\n", r"reads the command line \(test_\w+\.py, line 5\)"),
-        ("raise SystemExit(3)\n", r"raised SystemExit \(test_\w+\.py, line 5\): 3"),
-    ],
-)
-def test_the_place_of_an_error_is_in_the_users_code(
-    text: str, said: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    with pytest.raises(BakeoffError, match=said):
-        load_module(source_of(tmp_path, text, request), 0)
-
-
 def test_a_file_that_reads_the_command_line_gets_defaults(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,44 +102,3 @@ def test_a_file_that_reads_the_command_line_gets_defaults(
     assert isinstance(module, nn.Linear)
     assert module.weight.shape == (4, 4)
     assert sys.argv == ["bakeoff.worker", "3", "4"]
-
-
-@pytest.mark.parametrize(
-    ("inputs", "said"),
-    [("{'x': x}", "unexpected keyword argument 'x'; it takes .input.:.* a tuple"), ("(x, x)", "too many positional")],
-)
-def test_inputs_that_forward_lacks_are_told_with_those_it_has(
-    inputs: str, said: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    text = f"x = torch.ones(2, 4)\ndef model():\n    return nn.Sequential(nn.Linear(4, 4)), {inputs}\n"
-    with pytest.raises(BakeoffError, match=said) as raised:
-        load_module(source_of(tmp_path, text, request), 0)
-    assert raised.value.code == "bad-user-code"
-
-
-def test_a_decorator_may_take_inputs_that_its_function_lacks(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """As transformers' `can_return_tuple` takes `return_dict`."""
-    text = (
-        "import functools\n"
-        "def popping(function):\n"
-        "    @functools.wraps(function)\n"
-        "    def call(self, *args, return_dict=True, **kwargs):\n"
-        "        return function(self, *args, **kwargs)\n"
-        "    return call\n"
-        "class Net(nn.Linear):\n"
-        "    @popping\n"
-        "    def forward(self, x):\n"
-        "        return super().forward(x)\n"
-        "def model():\n"
-        "    return Net(4, 4), {'x': torch.ones(2, 4), 'return_dict': False}\n"
-    )
-    model, sets = load_module(source_of(tmp_path, text, request), 0)
-    assert model.module(**sets["call"][0][1]).shape == (2, 4)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_packed_weights_are_the_same_in_the_second_run() -> None:
-    path = Path(__file__).parents[3] / "support" / "reported" / "quantised.py"
-    source = Source("function", str(path), "model", file_hash(path), str(path.parent))
-    first, second = (fingerprint(load_module(source, 0)[0].module) for _ in range(2))
-    assert first == second

@@ -81,16 +81,6 @@ def test_programs_whose_engines_copy_weights_free_the_modules(tmp_path: Path, mo
         assert not program.made.shares_weights
 
 
-def test_only_one_set_of_inputs_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for program in built(tmp_path, monkeypatch, "fp32", "eager")[0]:
-        assert len(program.checked.sets) == 1
-        assert program.checked.loaded.sets == ()
-        assert program.checked.built.calls == ()
-        assert set(program.engine(loop_of("toy_loops:Toy")).inputs) == {
-            spec.name for spec in program.checked.loaded.workload.inputs
-        }
-
-
 def test_each_build_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Backends write files of fixed names there, and may read them as long as the engine lives."""
     programs, *_ = built(tmp_path, monkeypatch, "fp32", "loop_backends:WRITES")
@@ -121,14 +111,3 @@ def test_calls_are_timed_after_the_loops_next_module_and_other_work(
     assert order == ["work", "call"] * len(found)
     assert sorted(found)[len(found) // 2] < 300_000, "the work of 0.3 ms is not in the times"
     assert not in_loop.time_in_loop(job, lambda: ())
-
-
-def test_a_row_keeps_its_other_figures_where_the_loops_next_module_does_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(_subject: object) -> None:
-        raise MemoryError
-
-    job = make_job(tmp_path, {"world": "eager/fp32", "stream": "eager/fp32"}).programs[0][1]
-    monkeypatch.setattr(in_loop, "load_subject", fails)
-    assert not in_loop.time_in_loop(replace(job, next_slot="toy"), lambda: ())

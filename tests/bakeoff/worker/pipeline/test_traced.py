@@ -125,10 +125,6 @@ def test_a_disturbed_unit_is_named_and_does_not_count(
     assert finding.text.startswith("of 3 traced units, unit 9 took 2")
 
 
-def test_nothing_is_compiled_in_a_traced_unit(eager: PipelineMeasurement) -> None:
-    assert profile_of(eager).compiled == ()
-
-
 def test_parts_of_networks_that_run_in_eager_are_seen(eager: PipelineMeasurement) -> None:
     parts = profile_of(eager).parts
     assert {part.slot for part in parts} == {"world", "stream"}
@@ -183,14 +179,6 @@ def test_hooks_are_gone_afterwards() -> None:
     assert not network[0]._forward_pre_hooks
 
 
-def test_a_part_that_fails_closes_its_range() -> None:
-    from bakeoff.worker.pipeline.traced import parts_marked
-
-    network = torch.nn.Sequential(torch.nn.Linear(3, 2))
-    with parts_marked({"slot": ("mine", [network])}, 4), pytest.raises(RuntimeError):
-        network(torch.zeros(1, 2))
-
-
 def test_a_session_near_its_end_is_opened_anew(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced units are steady ones of one session."""
     opened = []
@@ -210,18 +198,6 @@ def test_a_session_near_its_end_is_opened_anew(folder: Path, tmp_path: Path, mon
     assert profile_of(made).units == UNITS
     assert len(opened) >= 2
     assert len(made.opened_ns) == 1, "openings of the traced pass are in no figure"
-
-
-def test_the_order_of_stamps_names_the_ranges_of_nsight(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: said.append(f"+{name}"))
-    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: said.append("-"))
-    clock = clocks.nvtx(clocks.HostClock(3), ["glue", "denoise"])
-    clock.begin()
-    clock.mark(1)
-    clock.mark(2)
-    clock.end()
-    assert said == ["+unit", "+glue", "-", "+denoise", "-", f"+{clocks.UNNAMED}", "-", "-"]
 
 
 @pytest.mark.gpu

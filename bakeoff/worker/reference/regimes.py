@@ -49,7 +49,7 @@ def _power(values: Tensor, power: float) -> Tensor:
     return raised * (values.square().mean() / raised.square().mean()).sqrt()
 
 
-_CHANGES: Mapping[str, Callable[[Tensor], Tensor]] = {
+REGIMES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "x0.25": lambda values: values * 0.25,
     "x4": lambda values: values * 4.0,
     "x16": lambda values: values * 16.0,
@@ -58,6 +58,7 @@ _CHANGES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "sharper": partial(_power, power=2.0),
     "flatter": partial(_power, power=0.5),
 }
+"""How values of an input change in each regime but those of BATCH; values may be overwritten."""
 _OF_LARGE_SETS = 3
 """Regimes of a workload whose sets are so large that there are only two."""
 
@@ -90,7 +91,7 @@ def regime_names(loaded: LoadedSubject) -> tuple[str, ...]:
     """Return the regimes to try; () if no input may be changed, or no output is of real numbers."""
     if not scaled_inputs(loaded) or not any(spec.floating for spec in loaded.workload.outputs):
         return ()
-    names = tuple(_CHANGES) if loaded.workload.set_count > 2 else tuple(_CHANGES)[:_OF_LARGE_SETS]
+    names = tuple(REGIMES) if loaded.workload.set_count > 2 else tuple(REGIMES)[:_OF_LARGE_SETS]
     return (*names, *BATCH) if _batch(loaded.workload) > 1 else names
 
 
@@ -109,7 +110,7 @@ def regime_inputs(loaded: LoadedSubject, name: str) -> dict[str, Tensor]:
     for key in scaled_inputs(loaded):
         changed = values[key].clone(memory_format=torch.contiguous_format)
         if name != "alone":
-            changed = _CHANGES[name](changed)
+            changed = REGIMES[name](changed)
         elif changed.shape[:1] == (batch,):
             changed[1:] *= _LARGE
         values[key] = changed

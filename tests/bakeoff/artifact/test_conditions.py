@@ -1,7 +1,9 @@
 """Conditions of use: planted faults are found under the condition that shows them, an honest artifact has none."""
 
 import json
+import math
 import os
+import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ pytest.importorskip("torch", reason="artifacts are opened with torch")
 import torch
 from artifacts import copy, exported, manifest_of, rewrite
 from lab import Recorder, marked_folder
+from msgspec import UNSET
 from typer.testing import CliRunner
 
 from bakeoff.artifact import export as parent
@@ -188,3 +191,60 @@ def test_a_manifest_without_conditions_has_the_bytes_that_it_had(artifact: Path)
     manifest = manifest_of(artifact)
     assert b"conditions" not in (artifact / MANIFEST).read_bytes()
     assert exported_digest(replace(manifest, digest="")) == manifest.digest
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "says"),
+    [
+        ("", 0, "right at x0.25, x4, x16, outlier, constant, sharper, flatter"),
+        ("has_a_table_to_20", 0, "right at x0.25, x4, constant, sharper, flatter; not at x16, outlier"),
+        ("has_a_table_to_5", 1, "; not at x4, x16, outlier, sharper"),
+    ],
+)
+def test_verify_replays_the_regimes_that_were_exported(
+    fault: str, code: int, says: str, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault:
+        monkeypatch.setenv("PYTHONPATH", str(CANARIES), prepend=os.pathsep)
+        monkeypatch.setenv("CANARY_FAULT", fault)
+    with marked_folder(tmp_path):
+        done = CliRunner().invoke(app, ["verify", str(artifact)])
+    assert done.exit_code == code, done.output
+    assert next(line for line in done.output.splitlines() if line.startswith("regimes: ")).endswith(says)
+    assert ("world/velocity at x4" in done.stderr) == bool(code)
+    assert ("narrow" in done.output) == bool(fault)
+
+
+def test_the_range_travels_and_calls_outside_of_it_are_counted(artifact: Path) -> None:
+    manifest = manifest_of(artifact)
+    checked = {port.name: port.checked for port in manifest.program("world").inputs}
+    sample = load(artifact).sample()
+    assert {name for name, span in checked.items() if span} == {"x", "cache_k", "cache_v"}, "times are not scaled"
+    size, top = float(sample["x"].square().mean().sqrt()), float(sample["x"].abs().max())
+    assert checked["x"] == pytest.approx((size / 4, size * 16, top * 16), rel=1e-3)
+    opened = load(artifact, count_outside=True)
+    found = []
+    for factor in (1.0, 0.26, 15.0, 30.0, 0.1, math.nan):
+        opened(**{name: tensor * (factor if name == "x" else 1.0) for name, tensor in sample.items()})
+        found.append(int(opened.outside))  # type: ignore[arg-type]
+    spike = sample["x"].clone()
+    spike[0, 0, 0] = top * 25
+    opened(**{**sample, "x": spike})
+    assert [*found, int(opened.outside)] == [0, 0, 0, 1, 2, 3, 4]  # type: ignore[arg-type]
+    assert opened.outside.calls == 7  # type: ignore[union-attr]
+    assert pickle.loads(pickle.dumps(opened)).outside.calls == 0
+    assert load(artifact).outside is None
+    program = manifest.program("world")
+    inputs = tuple(replace(port, checked=UNSET) for port in program.inputs)
+    rewrite(artifact, programs=(replace(program, inputs=inputs),))
+    with pytest.raises(BakeoffError, match="no checked values") as refused:
+        load(artifact, count_outside=True)
+    assert refused.value.code == "unsupported"
+
+
+def test_a_regime_of_another_version_is_refused_by_name(artifact: Path) -> None:
+    sample = manifest_of(artifact).sample
+    rewrite(artifact, sample=replace(sample, regimes={"x64": {"velocity": 1.0}}))
+    with pytest.raises(BakeoffError, match="'x64', which this version does not know") as refused:
+        parent.verify(artifact, manifest_of(artifact), False, Recorder())
+    assert refused.value.code == "bad-artifact"

@@ -47,7 +47,7 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
     manifest = artifact.manifest
     reader = Reader(Path(job.folder), manifest)
     found: Differences = {}
-    not_run = _lacking_memory(artifact)
+    not_run = lacking_memory(artifact)
     frames = manifest.sample.frames if not not_run else 1
     with flags(manifest.dtype, artifact.threads, search=manifest.device == "cuda"), warnings.catch_warnings():
         warnings.simplefilter("error", FlagsWarning)  # the manifest states the flags that are in force here
@@ -84,7 +84,7 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
     )
 
 
-def _lacking_memory(artifact: Artifact) -> str:
+def lacking_memory(artifact: Artifact) -> str:
     """Return why memory does not suffice to load the programs of a stream together; "" if it does."""
     manifest = artifact.manifest
     if manifest.stream is None or manifest.device != "cpu":

@@ -114,6 +114,21 @@ def test_an_honest_artifact_is_right_or_refuses_by_name(artifact: Path, tmp_path
         assert any(line.startswith("checked: ") and "idle for 1 s" in line for line in lines)
 
 
+def test_state_of_one_stream_must_not_reach_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with marked_folder(tmp_path):
+        folder = exported("toy:tiny.stream/torch.export/fp32@cpu", tmp_path / "made", tmp_path / "runs").folder
+    names = ("four threads at once", "a second artifact alive", "strides and aliases")
+    for row in check(folder, names, monkeypatch):
+        assert row.result in ("right", "slower"), row
+        assert row.seen.endswith(" streams")
+    monkeypatch.setenv("PYTHONPATH", str(CANARIES), prepend=os.pathsep)
+    monkeypatch.setenv("CANARY_FAULT", "returns_its_own_buffers")
+    alone, beside = check(folder, ("another number of threads", "a second artifact alive"), monkeypatch)
+    assert alone.result in ("right", "slower"), "a stream by itself reads its state before the next call overwrites it"
+    assert beside.result == "wrong", beside
+    assert "video differs from a plain call's by" in beside.seen
+
+
 def test_every_condition_is_checked() -> None:
     from bakeoff.worker.export.conditions import CHECKS
 
@@ -147,8 +162,8 @@ def test_inputs_that_must_keep_their_values_do(artifact: Path) -> None:
     assert trial.condition().result in ("right", "slower")
     sample = opened.sample()
     for inputs in trial.inputs:
-        assert torch.equal(inputs[held], sample[held])
-    assert not all(torch.equal(trial.inputs[1][name], tensor) for name, tensor in sample.items())
+        assert torch.equal(inputs[0, "world", held], sample[held])
+    assert not all(torch.equal(trial.inputs[1][0, "world", name], tensor) for name, tensor in sample.items())
 
 
 def test_indices_are_held_against_the_limit_of_a_verification() -> None:

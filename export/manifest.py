@@ -174,7 +174,7 @@ class Sample:
     """Largest allowed relative L2 error of an output, by `PROGRAM/NAME`: the variant's parity budget."""
     regimes: dict[str, dict[str, Limit]] | msgspec.UnsetType = msgspec.UNSET
     """By regime, such as `x4`, the largest allowed error of outputs of the main program for frame 0's inputs, of which
-    those with `checked` are changed; outputs are stored as `REGIME/PROGRAM/out/NAME`. Absent if there is none."""
+    those with `checked` are changed; outputs are stored as `regime-NAME/PROGRAM/out/NAME`. Absent if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

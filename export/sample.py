@@ -18,7 +18,7 @@ MOST = 1 << 13
 
 
 def key(frame: int | str, program: str, direction: str, name: str) -> str:
-    """Return the name of a tensor in the sample; `frame` may be a regime, `direction` is `in` or `out`."""
+    """Return the name of a tensor in the sample; `frame` may be `regime-NAME`, `direction` is `in` or `out`."""
     return f"{frame}/{program}/{direction}/{name}"
 
 

@@ -24,7 +24,7 @@ from bakeoff.record.regimes import Regime
 from bakeoff.worker.clocks.clock import TimingConfig, time_often
 from bakeoff.worker.failures import first_line, is_out_of_memory
 from bakeoff.worker.reference.error import Difference, difference, not_comparable
-from bakeoff.worker.reference.regimes import REGIMES
+from bakeoff.worker.reference.regimes import REGIMES, model_outputs
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.torch_flags import flags
 
@@ -174,7 +174,7 @@ def _compare(
     found: Differences,
     regime: str = "",
 ) -> None:
-    wanted = reader.outputs(regime or frame, name)
+    wanted = reader.outputs(model_outputs(regime) if regime else frame, name)
     for port in artifact.manifest.program(name).outputs:
         output = outputs[port.name]
         step = artifact.manifest.sample.every.get(f"{name}/{port.name}", 1)

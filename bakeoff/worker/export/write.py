@@ -27,20 +27,19 @@ from bakeoff.models.words import counted
 from bakeoff.process.jobs import SampleJob, SampleResult, WriteJob, WriteResult
 from bakeoff.record.regimes import BATCH
 from bakeoff.worker.build import build_context, prepare
-from bakeoff.worker.failures import is_out_of_memory
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype, limits
 from bakeoff.worker.reference.files import set_name
-from bakeoff.worker.reference.make import check_outputs
+from bakeoff.worker.reference.make import check_outputs, run_eager
 from bakeoff.worker.reference.precision import Precision, in_first_that_fits, in_high_precision, reference_precisions
 from bakeoff.worker.reference.regimes import (
     counted_regimes,
     model_outputs,
-    regime_inputs,
     regime_names,
+    regime_sets,
     scaled_inputs,
 )
 from bakeoff.worker.reporter import Report
-from bakeoff.worker.subject import LoadedSubject, cast_input, cast_inputs, cast_subject, load_subject, plain_eager
+from bakeoff.worker.subject import LoadedSubject, cast_input, cast_subject, load_subject, plain_eager
 from bakeoff.worker.torch_flags import flags
 
 _MOST_FLOPS = {"cpu": 6e12, "cuda": 1e16}
@@ -107,7 +106,11 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
 
     def compute(precision: Precision) -> dict[str, Tensor]:
         found = _run(loaded_subjects, stream, drawn, precision, job)
-        return found | _run_regimes(main, regimes, precision, job)
+        sets = regime_sets(main, regimes)
+        for name, outputs in run_eager(main, precision.dtype, precision.device, subject.threads, sets):
+            for spec, output in zip(main.workload.outputs, outputs, strict=True):
+                found[key(name, main.workload.name, "out", spec.name)] = thinned(output, every(spec.elements)).double()
+        return found
 
     def run(chosen: Precision) -> tuple[str, dict[str, Tensor]]:
         report("reference", f"eager {chosen.dtype} on {chosen.device}, {counted(frames, 'frame')}")
@@ -137,9 +140,10 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
         for name, loaded in loaded_subjects.items()
         for spec in loaded.workload.outputs
     }
+    unused = {model_outputs(name) for name in regimes if name not in in_regimes}
     for name, tensor in wanted.items():
         frame, _, output = name.partition("/")
-        if frame not in regimes or frame in in_regimes:
+        if frame not in unused:
             tensors[name] = tensor.to(getattr(torch, kept[output]), copy=True).contiguous()
     save_file(tensors, job.file)
     sample = Sample(
@@ -244,28 +248,6 @@ def _run(
     return kept
 
 
-def _run_regimes(
-    loaded: LoadedSubject, names: Sequence[str], precision: Precision, job: SampleJob
-) -> dict[str, Tensor]:
-    """Run eager on frame 0 in each regime, as `_run` does; regimes that the model refuses are left out."""
-    dtype, device = precision.dtype, precision.device
-    kept: dict[str, Tensor] = {}
-    with flags(dtype, job.subjects[0].threads), plain_eager(loaded.component):
-        module = loaded.cast(dtype, device)
-        for name in names:
-            given = cast_inputs(loaded.workload, regime_inputs(loaded, name), dtype, device)
-            try:
-                outputs = module(*given.values())
-            except Exception as error:  # such as of a model that computes an index from a value
-                if is_out_of_memory(error):
-                    raise
-                continue
-            for spec, output in zip(loaded.workload.outputs, outputs, strict=True):
-                one = key(name, loaded.workload.name, "out", spec.name)
-                kept[one] = thinned(output, every(output.numel())).cpu().double()
-    return kept
-
-
 def _regime_limits(
     loaded: LoadedSubject,
     wanted: Mapping[str, Tensor],
@@ -274,15 +256,14 @@ def _regime_limits(
     usual: Mapping[str, float],
 ) -> dict[str, dict[str, float]]:
     """Return limits of floating outputs by regime, where the model's own answer says something and eager is right."""
-    main, specs = loaded.workload.name, loaded.workload.outputs
-
-    def outputs(frame: int | str) -> tuple[Tensor, ...]:
-        return tuple(wanted[key(frame, main, "out", spec.name)] for spec in specs)
-
-    ran = [name for name in names if key(name, main, "out", specs[0].name) in wanted.keys() & own.keys()]
+    main, specs, outputs = loaded.workload.name, loaded.workload.outputs, dict[str, tuple[Tensor, ...]]()
+    for frame, place in [(set_name(0), 0), *((model_outputs(name), model_outputs(name)) for name in names)]:
+        keys = [key(place, main, "out", spec.name) for spec in specs]
+        if wanted.keys() & own.keys() >= {*keys}:
+            outputs[frame] = tuple(wanted[one] for one in keys)
     found = {}
-    for name in counted_regimes(loaded, {set_name(0): outputs(0)} | {model_outputs(one): outputs(one) for one in ran}):
-        errors = _noise(loaded, wanted, own, [name])
+    for name in counted_regimes(loaded, outputs):
+        errors = _noise(loaded, wanted, own, [model_outputs(name)])
         right = {spec.name for spec in specs if spec.floating} & errors.keys()
         if right:
             found[name] = {port: min(max(2 * errors[port], usual[f"{main}/{port}"]), 1.0) for port in sorted(right)}

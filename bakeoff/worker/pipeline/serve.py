@@ -190,6 +190,7 @@ class _Mix:
         slots = dict.fromkeys(key.slot for key in programs)
         if len(slots) < 2:
             return
+        self.report("loop check", "modules of single slots")
         eager = load_eager(subject, programs)
         for slot in slots:
             built = {

@@ -110,12 +110,12 @@ class Drift(Toy):
             return super().given(unit, draw)
         shape = SPEC.workload(SPEC.preset(self.preset).config, "world", 1).inputs[0].shape
         scene, drift = (draw.session(name, shape, slot="world") for name in ("scene", "drift"))
-        return {"noise": scene + 0.01 * unit * drift}
+        return {"noise": scene + 0.0015 * unit * drift}
 
     def step(self, state: dict[str, Any], given: dict[str, Tensor], run: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         x = given["noise"]
         caches = {name: state[name] for name in ("cache_k", "cache_v")}
-        x = x - 0.1 * run.world.world(x=x, t=state["t"][0], **caches)["velocity"]
+        x = x - 0.05 * run.world.world(x=x, t=state["t"][0], **caches)["velocity"]
         found = run.stream.stream(**{"z": _latent(x), "cache.00": state["cache"]})
         return {**state, "cache": found["cache.00"]}, {"x": x, "video": found["video"]}
 

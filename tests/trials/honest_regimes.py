@@ -4,9 +4,9 @@
 
 Each row is built and measured as by a worker, with the shortest clocks, in a fork of this process, and judged against
 references of its own model, weights and inputs. FILE gets a line of JSON for each, so that the same command goes on
-where it stopped. Times do not matter: other processes may run. Prints what was accused: a row that is `parity_failed`
-or `crashed`, or that has the finding `narrow`; exits 1 if one is. Rows that a compiler or a quantiser refuses are no
-rows.
+where it stopped. Times do not matter: other processes may run. Exits 1 if a row that is right on the given inputs was
+accused by a regime or a probe. Printed too: rows with the finding `narrow`, and rows that are wrong on the given inputs
+or crash, which is the compiler's, not the regimes'. Rows that a compiler or a quantiser refuses are no rows.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -130,6 +130,13 @@ def wanted() -> Iterator[tuple[str, tuple[Any, ...]]]:
         yield f"{name} {seed} {quantisation or 'plain'}/{steps[-1][0]}/{dtype}", (model, seed, kind)
 
 
+def group(one: Mapping[str, Any]) -> str:
+    given = "(inputs " in one["reason"] or "(changed inputs " in one["reason"]
+    if one["status"] in ("crashed", "call_failed") or (given and "freed memory" not in one["reason"]):
+        return "not right on the given inputs"
+    return "accused" if one["status"] == "parity_failed" else "narrow" if one["narrow"] else ""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
@@ -151,12 +158,16 @@ def main() -> int:
                 file.write(f"{json.dumps(done[-1])}\n")
             print(done[-1], flush=True)
     rows = [one for one in done if one["status"] not in REFUSED]
-    accused = [one for one in rows if one["status"] in ("parity_failed", "crashed", "call_failed") or one.get("narrow")]
-    for one in accused:
-        print(f"ACCUSED: {one}")
-    judged = sum(len(one.get("judged", ())) for one in rows)
-    print(f"{len(rows)} rows, {judged} regimes judged, {len(done) - len(rows)} refused, {len(accused)} accused")
-    return int(bool(accused))
+    groups: dict[str, list[dict[str, Any]]] = {"": [], "accused": [], "narrow": [], "not right on the given inputs": []}
+    for one in rows:
+        groups[group(one)].append(one)
+    for name, those in groups.items():
+        for one in those if name else ():
+            print(f"{name}: {one}")
+    judged = sum(len(one["judged"]) for one in (*groups[""], *groups["accused"], *groups["narrow"]))
+    counts = ", ".join(f"{len(those)} {name or 'right'}" for name, those in groups.items())
+    print(f"{len(rows)} rows, {judged} regimes judged; {counts}; beside them {len(done) - len(rows)} refused")
+    return int(bool(groups["accused"]))
 
 
 if __name__ == "__main__":

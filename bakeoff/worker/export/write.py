@@ -135,27 +135,23 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
     tensors = {
         key(frame, name, "in", port): tensor for (frame, name), given in drawn.items() for port, tensor in given.items()
     }
-    kept = {
-        f"{name}/out/{spec.name}": "float32" if spec.floating else spec.dtype
-        for name, loaded in loaded_subjects.items()
-        for spec in loaded.workload.outputs
+    specs = {
+        f"{name}/{spec.name}": spec for name, loaded in loaded_subjects.items() for spec in loaded.workload.outputs
     }
     unused = {model_outputs(name) for name in regimes if name not in in_regimes}
     for name, tensor in wanted.items():
-        frame, _, output = name.partition("/")
+        frame, program, _, output = name.split("/", 3)
         if frame not in unused:
-            tensors[name] = tensor.to(getattr(torch, kept[output]), copy=True).contiguous()
+            spec = specs[f"{program}/{output}"]
+            tensors[name] = tensor.to(
+                getattr(torch, "float32" if spec.floating else spec.dtype), copy=True
+            ).contiguous()
     save_file(tensors, job.file)
     sample = Sample(
         file=SAMPLE,
         frames=frames,
         reference=precision,
-        every={
-            f"{name}/{spec.name}": every(spec.elements)
-            for name, loaded in loaded_subjects.items()
-            for spec in loaded.workload.outputs
-            if every(spec.elements) > 1
-        },
+        every={name: every(spec.elements) for name, spec in specs.items() if every(spec.elements) > 1},
         limits=usual,
         regimes=in_regimes or UNSET,
     )
@@ -261,13 +257,13 @@ def _regime_limits(
         keys = [key(place, main, "out", spec.name) for spec in specs]
         if wanted.keys() & own.keys() >= {*keys}:
             outputs[frame] = tuple(wanted[one] for one in keys)
-    found = {}
-    for name in counted_regimes(loaded, outputs):
-        errors = _noise(loaded, wanted, own, [model_outputs(name)])
-        right = {spec.name for spec in specs if spec.floating} & errors.keys()
-        if right:
-            found[name] = {port: min(max(2 * errors[port], usual[f"{main}/{port}"]), 1.0) for port in sorted(right)}
-    return found
+    noise = {name: _noise(loaded, wanted, own, [model_outputs(name)]) for name in counted_regimes(loaded, outputs)}
+    ports = [spec.name for spec in specs if spec.floating]
+    return {
+        name: {port: min(max(2 * errors[port], usual[f"{main}/{port}"]), 1.0) for port in ports}
+        for name, errors in noise.items()
+        if errors.keys() >= {*ports}
+    }
 
 
 def _span(values: Tensor) -> Span:

@@ -2,7 +2,6 @@
 
 import math
 import random
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,12 +15,15 @@ import torch
 from safetensors.torch import save, save_file
 from torch import Tensor
 
+from bakeoff.backends.backend import Call
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.component import Work
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, Subject
+from bakeoff.record.policy import Policy
 from bakeoff.worker.checks.dispatch import CallOperators, dispatched_by_eager
 from bakeoff.worker.checks.outputs import digest
+from bakeoff.worker.clocks.clock import TimingConfig, time_often
 from bakeoff.worker.failures import first_line, is_out_of_memory
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype
 from bakeoff.worker.reference.files import ABOUT, About, Eager, ReferenceFiles, eager_file, set_name, sized_name
@@ -53,7 +55,6 @@ from bakeoff.worker.subject import (
     load_subject,
     plain_eager,
     same_values,
-    synchronise,
 )
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
@@ -457,7 +458,6 @@ def check_outputs(loaded: LoadedSubject, outputs: tuple[Tensor, ...]) -> None:
 
 _WARM_UP, _ROUNDS = 2, 15
 _SECONDS = 3.0
-"""Time after which no further round begins."""
 
 
 def time_sizes(loaded: LoadedSubject, dtype: str, subject: Subject) -> tuple[int, ...]:
@@ -465,21 +465,12 @@ def time_sizes(loaded: LoadedSubject, dtype: str, subject: Subject) -> tuple[int
 
     The module must be in `dtype` and on the subject's device already.
     """
-    inputs = [
-        tuple(cast_inputs(loaded.workload, given, dtype, subject.device).values())
+    calls: list[Call] = [
+        partial(loaded.module, *cast_inputs(loaded.workload, given, dtype, subject.device).values())
         for given in (loaded.sets[0], *(sets[0] for sets in loaded.sized))
     ]
-    samples: list[list[int]] = [[] for _ in inputs]
-    began = time.monotonic()
+    config, each = TimingConfig(subject.device, Policy(), lambda *_: None), len(calls)
     with flags(dtype, subject.threads, search=subject.device == "cuda"):
-        for number in range(_WARM_UP + _ROUNDS):
-            if number > _WARM_UP and time.monotonic() - began > _SECONDS:
-                break
-            for tensors, found in zip(inputs, samples, strict=True):
-                synchronise(subject.device)
-                started = time.perf_counter_ns()
-                loaded.module(*tensors)
-                synchronise(subject.device)
-                if number >= _WARM_UP:
-                    found.append(time.perf_counter_ns() - started)
-    return tuple(round(median(found)) for found in samples)
+        time_often(calls, config, _WARM_UP * each, _WARM_UP * each, 0.0)
+        samples = time_often(calls, config, each, _ROUNDS * each, _SECONDS)
+    return tuple(round(median(samples[place::each])) for place in range(each))

@@ -43,12 +43,12 @@ def thinned(tensor: "Tensor", step: int) -> "Tensor":
 
 
 def sizes(values: "Tensor") -> "tuple[Tensor, Tensor]":
-    """Return the root mean square and the largest absolute value, at least in fp32, without waiting for the device."""
+    """Return the root mean square and the largest absolute value, without waiting for the device."""
     import torch
 
-    wide = torch.promote_types(values.dtype, torch.float32)
-    norm = torch.linalg.vector_norm(values, dtype=wide)
-    return norm / values.numel() ** 0.5, torch.linalg.vector_norm(values, math.inf, dtype=wide)
+    norm = torch.linalg.vector_norm(values, dtype=torch.promote_types(values.dtype, torch.float32))
+    low, high = torch.aminmax(values)  # the infinity norm takes ten times as long on a CPU
+    return norm / values.numel() ** 0.5, torch.maximum(-low, high)
 
 
 class Reader:

@@ -9,13 +9,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.format import ArtifactFormat, BadArtifact, Opening, Run
 from bakeoff.export import requirements
 from bakeoff.export.folder import artifact_format_of, check_content, read_manifest
 from bakeoff.export.manifest import MANIFEST, Manifest, Port
 from bakeoff.export.manifest import Program as About
-from bakeoff.export.sample import Reader
+from bakeoff.export.sample import Reader, sizes
 from bakeoff.export.torch_flags import differing_flags
 from bakeoff.machine import host
 from bakeoff.models.component import Carry, laid_out
@@ -43,13 +45,16 @@ class FlagsWarning(UserWarning):
     """A program is called while torch's global flags differ from those under which it was verified."""
 
 
-def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False) -> "Artifact":
+def load(
+    folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False, count_outside: bool = False
+) -> "Artifact":
     """Check an artifact's manifest, file hashes and host requirements, open its main program, and return the artifact.
 
     `threads` is the thread count of ONNX Runtime and OpenVINO, 0 for all cores; for torch use torch.set_num_threads.
     Raises BadArtifact if the folder differs from the export, Mismatch if this host does not meet a requirement, and
     BakeoffError if a library is missing or cannot open the program. With `allow_mismatch` a Mismatch becomes a
-    MismatchWarning, and the requirement is listed in `Artifact.mismatches`.
+    MismatchWarning, and the requirement is listed in `Artifact.mismatches`. With `count_outside`, calls of the main
+    program whose inputs are outside of what was checked are counted (`Artifact.outside`).
 
     The first call of a program issues a FlagsWarning if torch's global flags differ from those under which it was
     verified, such as TF32 in convolutions, which torch allows by default. The warning lists the statements that set
@@ -66,7 +71,8 @@ def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False) 
     found = check_here(path, manifest, allow_mismatch)
     for one in found:
         warnings.warn(f"{path.name} was made for another host, and opened here: {one}", MismatchWarning, 2)
-    opened = Artifact(path, manifest, artifact_format_of(manifest), threads or host.usable_cores(), found)
+    counter = Outside(manifest) if count_outside else None
+    opened = Artifact(path, manifest, artifact_format_of(manifest), threads or host.usable_cores(), found, counter)
     opened.program(manifest.main)
     return opened
 
@@ -86,6 +92,43 @@ def check_here(path: Path, manifest: Manifest, allow_mismatch: bool) -> tuple[st
     return found
 
 
+_SPREAD = 1.25
+"""Factor beyond the checked values that still counts as within: two draws of one distribution differ."""
+
+
+class Outside:
+    """Counts calls with an input whose root mean square or largest absolute value is outside of the checked ones.
+
+    A call does not wait for the device. Values that are not finite are outside.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        """Raises BakeoffError if the manifest has no checked values."""
+        ports = manifest.program(manifest.main).inputs
+        self._checked = {port.name: port.checked for port in ports if port.checked is not UNSET}
+        if not self._checked:
+            raise BakeoffError(
+                f"{manifest.variant}: {MANIFEST} has no checked values of an input, so no call is outside of them; "
+                "load it without count_outside, or export it again if it is from an earlier version",
+                code="unsupported",
+            )
+        self.calls = 0
+        """Calls so far."""
+        self._outside: Tensor | int = 0
+
+    def add(self, inputs: "Mapping[str, Tensor]") -> None:
+        within: Tensor | bool = True
+        for name, (least, most, largest) in self._checked.items():
+            size, top = sizes(inputs[name])
+            within = within & (size * _SPREAD >= least) & (size <= most * _SPREAD) & (top <= largest * _SPREAD)
+        self.calls += 1
+        self._outside = self._outside + ~within
+
+    def __int__(self) -> int:
+        """Return how many calls were outside; waits for the device."""
+        return int(self._outside)
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """One program of an artifact: a callable from named tensors to named tensors. Not thread-safe.
@@ -102,6 +145,8 @@ class Program:
     """The program itself: takes tensors in the order of `about.inputs`, without any check."""
     flags: "Mapping[str, Scalar]" = field(default_factory=dict)
     """torch's global flags under which the program was verified."""
+    outside: Outside | None = None
+    """Counts calls outside of what was checked; None if they are not counted."""
     _expected: "tuple[tuple[str, torch.dtype, tuple[int, ...], tuple[int, ...]], ...]" = field(init=False, repr=False)
     _names: frozenset[str] = field(init=False, repr=False)
     _output_names: tuple[str, ...] = field(init=False, repr=False)
@@ -144,6 +189,8 @@ class Program:
             if tensor.requires_grad:
                 tensor = self._detached(name, tensor)
             tensors.append(laid_out(tensor, order))
+        if self.outside is not None:
+            self.outside.add(inputs)
         if not self._checked:
             self._check_flags()
         outputs = self.run(tensors)
@@ -215,6 +262,9 @@ class Artifact:
     threads: int
     mismatches: tuple[str, ...]
     """Requirements that this host does not meet; empty unless it was loaded with `allow_mismatch`."""
+    outside: Outside | None = None
+    """Counts calls of the main program outside of what was checked: `int(outside)` of `outside.calls`. None if it was
+    not loaded with `count_outside`."""
     _opened: dict[str, Program] = field(default_factory=dict, repr=False)
 
     def __call__(self, *unnamed: "Tensor", **inputs: "Tensor") -> "dict[str, Tensor]":
@@ -222,7 +272,8 @@ class Artifact:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the folder's path: whoever unpickles it, such as a spawned process, loads the artifact again."""
-        return partial(load, threads=self.threads, allow_mismatch=bool(self.mismatches)), (self.folder,)
+        counts, mismatch = self.outside is not None, bool(self.mismatches)
+        return partial(load, threads=self.threads, allow_mismatch=mismatch, count_outside=counts), (self.folder,)
 
     def sample(self) -> "dict[str, Tensor]":
         """Return new input tensors for the main program, by name, read from the artifact's stored sample.
@@ -281,7 +332,7 @@ class Artifact:
                 code="bad-artifact",
             ) from error
         flags = {} if manifest.flags is msgspec.UNSET else manifest.flags
-        return Program(about, manifest.device, run, flags)
+        return Program(about, manifest.device, run, flags, self.outside if about.name == manifest.main else None)
 
 
 class Stream:

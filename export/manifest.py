@@ -22,6 +22,7 @@ MIX: Final = "mix"
 """`kind` of the manifest of a mix, whose own schemas are read by bakeoff.export.mix."""
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 """Floating-point dtypes. A sample's values are cast from one to another; other dtypes must be equal."""
+Span = tuple[float, float, float]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 Shape = Annotated[tuple[Count, ...], msgspec.Meta(max_length=16)]
 Limit = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -42,6 +43,9 @@ class Port:
     """`row-major`: contiguous, with the last axis fastest. `ordered`: contiguous in the order of axes in `order`."""
     order: Annotated[tuple[Count, ...], msgspec.Meta(max_length=16)] | msgspec.UnsetType = msgspec.UNSET
     """For an ordered input, its axes from the slowest to the fastest in memory: (0, 2, 3, 1) is channels last."""
+    checked: Span | msgspec.UnsetType = msgspec.UNSET
+    """Of an input of the main program that regimes change, the values on which outputs were within their limits: least
+    and largest root mean square, and largest absolute value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +110,16 @@ class OutputCheck:
     rel_l2: float | None
     limit: Limit
     passed: bool
+    """Whether it is within its limit; in a regime far from the sample, and of a quantised variant, always."""
     frame: int
     """Frame of the sample with the largest error."""
     problem: str = ""
+    regime: str | msgspec.UnsetType = msgspec.UNSET
+    """The regime of the inputs; absent for the sample as it is."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.program}/{self.output}{f' at {self.regime}' if self.regime else ''}"
 
 
 HELD: Final = "given"
@@ -161,6 +172,9 @@ class Sample:
     """The k of an output, by `PROGRAM/NAME`; outputs without an entry have k = 1."""
     limits: dict[str, Limit]
     """Largest allowed relative L2 error of an output, by `PROGRAM/NAME`: the variant's parity budget."""
+    regimes: dict[str, dict[str, Limit]] | msgspec.UnsetType = msgspec.UNSET
+    """By regime, such as `x4`, the largest allowed error of outputs of the main program for frame 0's inputs, of which
+    those with `checked` are changed; outputs are stored as `regime-NAME/PROGRAM/out/NAME`. Absent if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

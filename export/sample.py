@@ -1,7 +1,7 @@
 """The stored sample of an artifact: inputs to call it with, and reference outputs computed by eager PyTorch."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,8 @@ MOST = 1 << 13
 """Tensors with at most this many elements are stored completely."""
 
 
-def key(frame: int, program: str, direction: str, name: str) -> str:
-    """Return the name of a tensor in the sample; `direction` is `in` or `out`."""
+def key(frame: int | str, program: str, direction: str, name: str) -> str:
+    """Return the name of a tensor in the sample; `frame` may be `regime-NAME`, `direction` is `in` or `out`."""
     return f"{frame}/{program}/{direction}/{name}"
 
 
@@ -40,6 +40,15 @@ def every(elements: int) -> int:
 def thinned(tensor: "Tensor", step: int) -> "Tensor":
     """Return every `step`-th element of the flattened tensor, beginning with the first."""
     return tensor.detach().flatten()[::step]
+
+
+def sizes(values: "Tensor") -> "tuple[Tensor, Tensor]":
+    """Return the root mean square and the largest absolute value, without waiting for the device."""
+    import torch
+
+    norm = torch.linalg.vector_norm(values, dtype=torch.promote_types(values.dtype, torch.float32))
+    low, high = torch.aminmax(values)  # the infinity norm takes ten times as long on a CPU
+    return norm / values.numel() ** 0.5, torch.maximum(-low, high)
 
 
 class Reader:
@@ -67,24 +76,26 @@ class Reader:
             yield from ((program.name, "in", port) for port in program.inputs)
             yield from ((program.name, "out", port) for port in program.outputs)
 
-    def inputs(self, frame: int, program: str, device: str) -> "dict[str, Tensor]":
+    def inputs(
+        self, frame: int, program: str, device: str, change: "Callable[[Tensor], Tensor] | None" = None
+    ) -> "dict[str, Tensor]":
         """Return the stored inputs of a program in a frame, by name, in their full shapes and dtypes, on `device`.
 
-        Later frames lack the inputs that are carried state. Raises BadArtifact if a stored size or dtype does not fit.
+        Those that regimes change are given to `change` before they are cast. Later frames lack the inputs that are
+        carried state. Raises BadArtifact if a stored size or dtype does not fit.
         """
         import torch
 
-        ports = self._manifest.program(program).inputs
-        return {
-            port.name: repeated(self._tensor(frame, program, "in", port), port.shape).to(
-                device, getattr(torch, port.dtype)
-            )
-            for port in ports
-            if key(frame, program, "in", port.name) in self._keys
-        }
+        found = {}
+        for port in self._manifest.program(program).inputs:
+            if key(frame, program, "in", port.name) in self._keys:
+                values = repeated(self._tensor(frame, program, "in", port), port.shape)
+                values = change(values) if change and port.checked else values
+                found[port.name] = values.to(device, getattr(torch, port.dtype))
+        return found
 
-    def outputs(self, frame: int, program: str) -> "dict[str, Tensor]":
-        """Return the reference outputs of a program in a frame, by name, with floats in fp32.
+    def outputs(self, frame: int | str, program: str) -> "dict[str, Tensor]":
+        """Return the reference outputs of a program in a frame or regime, by name, with floats in fp32.
 
         Large outputs have every k-th element only (`Sample.every`). Raises BadArtifact if an output is missing, or its
         size or dtype does not fit.
@@ -92,7 +103,7 @@ class Reader:
         ports = self._manifest.program(program).outputs
         return {port.name: self._tensor(frame, program, "out", port) for port in ports}
 
-    def _tensor(self, frame: int, program: str, direction: str, port: Port) -> "Tensor":
+    def _tensor(self, frame: int | str, program: str, direction: str, port: Port) -> "Tensor":
         name = key(frame, program, direction, port.name)
         if name not in self._keys:
             raise _missing(name)

@@ -29,6 +29,7 @@ from bakeoff.export.manifest import (
     Manifest,
     MeasuredFigures,
     Program,
+    Span,
     Weights,
     encode,
     seal,
@@ -130,12 +131,12 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
         threads = first.subject.threads
         verify_job = VerifyJob(str(part), device, threads, allow_mismatch=False, timed=False)
         verified: VerifyResult = work(verify_job, VerifyResult, "verification", worker_environment(threads))
-        manifest = seal(replace(manifest, parity=verified.checked))
+        manifest = seal(replace(manifest, parity=verified.checked, programs=_with_spans(manifest, verified.spans)))
         (part / MANIFEST).write_bytes(encode(manifest))
         wrong = next((one for one in verified.checked if not one.passed), None)
         if wrong is not None:
             problem = wrong.problem or f"differs by {wrong.rel_l2:.2e} relative L2, over {wrong.limit:.2e}"
-            text = f"{wrong.program}'s {wrong.output}: {problem}; nothing was exported"
+            text = f"{wrong.name}: {problem}; nothing was exported"
             raise BakeoffError(text, "wrong-output")
     return ExportResult(target, manifest, verified)
 
@@ -276,6 +277,13 @@ def make_manifest(plan: Plan, part: Path, sampled: SampleResult, written: list[W
 def _with_files(program: Program, result: WriteResult) -> Program:
     written = result.written
     return replace(program, file=written.file, constants=written.constants, facts=dict(written.facts))
+
+
+def _with_spans(manifest: Manifest, spans: Mapping[str, Span]) -> tuple[Program, ...]:
+    """Return the programs; the main one's inputs have these values as `checked`."""
+    main = manifest.program(manifest.main)
+    inputs = tuple(replace(port, checked=spans.get(port.name, port.checked)) for port in main.inputs)
+    return tuple(replace(one, inputs=inputs) if one is main else one for one in manifest.programs)
 
 
 def measured_figures(row: Row, runs: Path) -> MeasuredFigures | None:

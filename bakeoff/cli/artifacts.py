@@ -138,7 +138,7 @@ def verify(
         try:
             with TerminalProgress() as progress:
                 result = verify_artifact(each, manifest, allow_mismatch, progress)
-                differing = [f"{one.program}/{one.output}" for one in result.checked if not one.passed]
+                differing = [one.name for one in result.checked if not one.passed]
                 if conditions and not differing:
                     idle_s = 10.0 if idle is None else idle
                     rows = check_conditions(each, manifest, result, allow_mismatch, idle_s, progress).rows

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bakeoff.backends.format import WrittenProgram
-from bakeoff.export.manifest import OutputCheck, Program, Sample
+from bakeoff.export.manifest import OutputCheck, Program, Sample, Span
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.brought.about import Source
 from bakeoff.models.component import Quantisation, Stream, Work
@@ -386,6 +386,8 @@ class VerifyResult:
     samples_ns: tuple[int, ...]
     peak_bytes: int
     mismatches: tuple[str, ...]
+    spans: dict[str, Span] = field(default_factory=dict)
+    """`Port.checked` of the main program's inputs, by this verification."""
 
 
 CONDITIONS = (

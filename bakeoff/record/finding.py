@@ -15,9 +15,10 @@ FindingCode = Literal[
     "contention",  # other processes used the CPU in the timed window
     "drift",  # calls became slower within the timed window
     "few-units",  # a pipeline's run was over before all its units, or before its windows were full
+    "flicker",  # a mix's change from unit to unit is further off than each of its slots makes it
     "gpu-shared",  # other processes used the GPU
     "insensitive",  # outputs differ too little between inputs for the limit of their error to tell inputs apart
-    "known-issue",  # a known problem of a library or of the hardware with this dtype
+    "known-issue",  # a known problem of a library or of the hardware with this dtype, or a kernel known to be slow
     "leak",  # memory grew from call to call
     "left-to-aten",  # operators that a compiler left to PyTorch's own kernels by design take a notable share of a call
     "leftovers",  # processes that outlived the worker
@@ -39,7 +40,6 @@ FindingCode = Literal[
     "sizes",  # at a size within its range the engine raised, was wrong, compiled again, or computed the largest
     "short-call",  # so short that its fixed costs decide how its clocks and its trace compare
     "settings",  # global torch settings that the backend left changed
-    "slow-conv",  # a convolution kernel that is known to be slow
     "threads",  # more cores were busy than threads allowed
     "tampered",  # files of the references changed while the row ran
     "throttled",  # the GPU lowered its clock

@@ -287,7 +287,8 @@ class Curve:
     """Error of one output by unit in a loop that runs free: it starts as the reference does, and is never reset."""
 
     run: str
-    """`mix`, or what an equivalent run of eager has changed, as in `1 thread`."""
+    """`mix`, what an equivalent run of eager has changed, as in `1 thread`, or the slot that alone is as in the mix, as
+    in `only wm`."""
     output: str
     """Name of an output, or `state`: in each unit, the tensor of the state with the largest error."""
     errors: tuple[float | None, ...]
@@ -301,7 +302,8 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Free-running curves of a mix, beside those of equivalents of eager in the same dtypes. They are not judged."""
+    """Free-running curves of a mix, beside those of equivalents of eager in the same dtypes and of each of its slots
+    alone, if several are not eager. They are not judged."""
 
     horizon_db: float
     """A curve's horizon is its first unit below this."""

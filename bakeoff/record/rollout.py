@@ -10,10 +10,14 @@ from bakeoff.record.schema import OutputParity
 
 MIX = "mix"
 """Run of the curves of the mix itself."""
+ONLY = "only "
+"""Begin of the runs in which one slot alone is as in the mix, and the others are eager in their dtypes."""
 HORIZON_DB = 30.0
 """A curve's horizon is its first unit below."""
 STATE = "state"
 """Output of the curves of the state."""
+_FLICKERS = 2.0
+"""A mix flickers if the error of its changes is more than this many times that of any of its slots alone."""
 _FEWEST = 8
 """Least number of units for a growth."""
 _QUANTILE = 2.0
@@ -22,7 +26,7 @@ _QUANTILE = 2.0
 
 def of_output(rollout: Rollout, output: str) -> tuple[Curve, tuple[Curve, ...]]:
     """Return the mix's curve of an output, and those of the equivalents of eager."""
-    curves = [curve for curve in rollout.curves if curve.output == output]
+    curves = [curve for curve in rollout.curves if curve.output == output and not curve.run.startswith(ONLY)]
     return next(curve for curve in curves if curve.run == MIX), tuple(curve for curve in curves if curve.run != MIX)
 
 
@@ -54,9 +58,29 @@ def flicker(rollout: Rollout, output: str) -> tuple[float, float | None] | None:
     None if nothing changes; the ratio is None if no equivalent is off.
     """
     mix, others = of_output(rollout, output)
-    own, *ends = (median(found) if (found := [*filter(None, one.changes)]) else 0.0 for one in (mix, *others))
-    most = max(ends, default=0.0)
+    own, most = _change_off(mix), max(map(_change_off, others), default=0.0)
     return (own, own / most if most else None) if own else None
+
+
+def _change_off(curve: Curve) -> float:
+    return median(found) if (found := [*filter(None, curve.changes)]) else 0.0
+
+
+def flickers(rollout: Rollout) -> str:
+    """Return which output of a mix flickers though none of its slots alone makes it, and by which slots; "" if none
+    does, or if the rollout has no runs of single slots."""
+    for output in dict.fromkeys(curve.output for curve in rollout.curves):
+        alone = {
+            curve.run.removeprefix(ONLY): _change_off(curve)
+            for curve in rollout.curves
+            if curve.output == output and curve.run.startswith(ONLY)
+        }
+        mix, others = of_output(rollout, output)
+        own, most = _change_off(mix), max([*alone.values(), *map(_change_off, others)])
+        if alone and own > _FLICKERS * most:
+            text = f"{' and '.join(alone)} together: {output} is {own:.1e} off in its change from unit to unit"
+            return f"{text}, at most {most:.1e} with one of them alone"
+    return ""
 
 
 def standing(rollout: Rollout, output: str) -> str:

@@ -245,7 +245,7 @@ def _findings(traced: TraceResult, incomplete: str) -> list[Finding]:
     slow = [kernel.name for kernel in traced.trace.kernels if _SLOW_CONV.search(kernel.name)] if traced.trace else []
     if slow:
         text = f"{slow[0]} is ATen's own slow convolution: cuDNN or oneDNN refused its shape, dtype or layout"
-        found.append(new_finding("slow-conv", text))
+        found.append(new_finding("known-issue", text))
     return found
 
 

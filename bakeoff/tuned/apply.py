@@ -27,10 +27,14 @@ class PlaceReport:
     """Calls that a program computed."""
     original: int
     """Calls that the original computed."""
+    outside: int | None
+    """Calls of programs outside of what was checked; None if they are not counted."""
     first_calls: "tuple[FirstCall, ...]"
 
     def __str__(self) -> str:
         calls = f"{self.tuned} of {counted(self.tuned + self.original, 'call')} tuned"
+        if self.outside is not None:
+            calls += f", {self.outside} outside of what was checked"
         lines = [f"{self.place}: {calls} ({', '.join(self.artifacts)})"]
         for one in self.first_calls:
             if one.refusal:
@@ -49,6 +53,7 @@ def apply(
     *,
     strict: bool = False,
     any_weights: bool = False,
+    count_outside: bool = False,
 ) -> "Applied":
     """Put the artifacts of a folder into a live object, such as a pipeline or one module; all of them or none.
 
@@ -56,7 +61,8 @@ def apply(
     path of its module or method in `pipe` (`{"unet-aoti-bf16": "unet"}`), or to None to leave the artifact out.
     Without it, an artifact goes to the place that it names, or else to `pipe` itself. The module must have the weights
     that were exported, unless `any_weights` is set, which is meant for weights that differ by rounding. Calls that do
-    not fit what was exported run the original and are counted; with `strict` they raise BakeoffError.
+    not fit what was exported run the original and are counted; with `strict` they raise BakeoffError. `count_outside`
+    is that of `bakeoff.export.load`.
 
     Raises BakeoffError if the folder contains no artifact, or if an artifact is damaged, was made for another host, or
     has no place in `pipe`.
@@ -80,7 +86,12 @@ def apply(
     for place, manifests in wanted.values():
         _refuse_doubles(place, manifests)
     tuned = [
-        Tuned(place, (*manifests,), [one for name in manifests for one in _programs(place, found[name][0])], strict)
+        Tuned(
+            place,
+            (*manifests,),
+            [one for name in manifests for one in _programs(place, found[name][0], count_outside)],
+            strict,
+        )
         for place, manifests in wanted.values()
     ]
     for one in tuned:
@@ -123,6 +134,7 @@ class Applied:
                 one.artifacts,
                 one.tuned,
                 one.original_calls,
+                one.outside,
                 tuple(first for program in one.programs for first in program.first_calls.values()),
             )
             for one in self._tuned
@@ -167,13 +179,13 @@ def _refuse_doubles(place: "Place", manifests: Mapping[str, Manifest]) -> None:
                 raise BakeoffError(f'{text}, as in where={{"{name}": None}}', "bad-option")
 
 
-def _programs(place: "Place", folder: Path) -> "list[TunedProgram]":
+def _programs(place: "Place", folder: Path, count_outside: bool) -> "list[TunedProgram]":
     """Return the programs of an artifact; those with threads of their own use as many as torch does in this process."""
     import torch
 
     from bakeoff.tuned.program import TunedProgram, arguments_of, call_of
 
-    made, artifact = [], load(folder, threads=torch.get_num_threads())
+    made, artifact = [], load(folder, threads=torch.get_num_threads(), count_outside=count_outside)
     for about in artifact.manifest.programs:
         call, result = call_of(about)
         function = getattr(place.module, place.name)

@@ -43,6 +43,12 @@ class Tuned:
         self._before = vars(place.owner).get(place.name, _ABSENT)
         self._module, self._weights = place.module, _Weights(place.module)
 
+    @property
+    def outside(self) -> int | None:
+        """Calls of programs outside of what was checked; None if they are not counted."""
+        counters = [one.program.outside for one in self.programs if one.program.outside is not None]
+        return sum(map(int, counters)) if counters else None
+
     def install(self) -> None:
         """Set the attribute, bypassing the module's `__setattr__`, which may do more than set it."""
         vars(self.place.owner)[self.place.name] = self

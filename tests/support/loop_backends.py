@@ -85,6 +85,29 @@ def _in_call(number: int, wrong: float = 0.0, compiles: bool = True) -> Backend:
     return Backend(f"in-call-{number}", "a test's", build=build, runs_eagerly=True)
 
 
+def _cache_steps(
+    module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
+) -> Engine:
+    """Every second call whose inputs go on as the last ones did, within 5 %, is extrapolated from the last outputs."""
+    past: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = []
+    skipped = [False]
+
+    def straight(place: int) -> "list[Tensor]":
+        return [2 * last - before for before, last in zip(past[-2][place], past[-1][place], strict=True)]
+
+    def call(*inputs: "Tensor") -> "tuple[Tensor, ...]":
+        pairs = zip(straight(0), inputs, strict=True) if len(past) > 1 and not skipped[0] else ()
+        near = [float((guess - given).norm()) < 0.05 * float(given.norm()) for guess, given in pairs]
+        skipped[0] = bool(near) and all(near)
+        outputs = tuple(straight(1)) if skipped[0] else module(*inputs)
+        past.append((tuple(one.clone() for one in inputs), tuple(one.clone() for one in outputs)))
+        del past[:-2]
+        return outputs
+
+    return ModuleEngine(call, rebinding=True)
+
+
+CACHES_STEPS = Backend("caches-steps", "a test's", build=_cache_steps, runs_eagerly=True)
 COMPILES_IN_SECOND = _in_call(2)
 ALLOCATES_IN_HUNDREDTH = _in_call(100, compiles=False)
 FIRST_WRONG = _in_call(2, wrong=1.0, compiles=False)

@@ -100,6 +100,26 @@ class Toy(Pipeline):
         return after, {"x": x, "video": found["video"]}
 
 
+class Drift(Toy):
+    """Preset `tiny` with a scene that drifts evenly within a session, denoised in one step without its past."""
+
+    filling = 0
+
+    def given(self, unit: int, draw: Any) -> dict[str, Tensor]:
+        if unit == OPENING:
+            return super().given(unit, draw)
+        shape = SPEC.workload(SPEC.preset(self.preset).config, "world", 1).inputs[0].shape
+        scene, drift = (draw.session(name, shape, slot="world") for name in ("scene", "drift"))
+        return {"noise": scene + 0.0015 * unit * drift}
+
+    def step(self, state: dict[str, Any], given: dict[str, Tensor], run: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        x = given["noise"]
+        caches = {name: state[name] for name in ("cache_k", "cache_v")}
+        x = x - 0.05 * run.world.world(x=x, t=state["t"][0], **caches)["velocity"]
+        found = run.stream.stream(**{"z": _latent(x), "cache.00": state["cache"]})
+        return {**state, "cache": found["cache.00"]}, {"x": x, "video": found["video"]}
+
+
 def _latent(x: Tensor) -> Tensor:
     """Return x [1, T, C] as a latent frame [1, 1, C, T, T] with equal columns."""
     column = x.transpose(1, 2)[:, None, :, :, None]

@@ -18,7 +18,7 @@ from bakeoff.report.figures.vega import (
 
 
 def figure(rollout: Rollout, unit: str) -> Figure | None:
-    """Draw the decibels of each output by unit, the mix thick and the equivalents thin; None without a finite error."""
+    """Draw the decibels of each output by unit, the mix thick and the other runs thin; None without a finite error."""
     data = [
         {"output": name_text(curve.output), "run": name_text(curve.run), "unit": place, "db": rounded(db)}
         for curve in rollout.curves
@@ -41,6 +41,6 @@ def figure(rollout: Rollout, unit: str) -> Figure | None:
         {**lines(encoding, opacity=0.35), "transform": [{"filter": {"not": {"field": "run", "equal": MIX}}}]},
         layer([threshold], "rule", {"y": quantity("threshold")}, color=FAINT, strokeDash=[4, 4]),
     ]
-    caption = "PSNR of pictures, else signal to error; thick: the mix, thin: equivalents of eager, dashed: threshold"
+    caption = "PSNR of pictures, else signal to error; thick: the mix, thin: eager and single slots, dashed: threshold"
     spec = {"height": 260, "data": {"values": data}, "layer": layers}
     return Figure("rollout", "Running free", caption, spec)

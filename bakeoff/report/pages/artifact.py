@@ -58,6 +58,7 @@ def inspected(manifest: Manifest, unmet: Sequence[str]) -> Document:
         "made": f"{manifest.created} by: {manifest.command}",
         "measured": figures,
         "parity": _parity(manifest.parity),
+        "regimes": _regimes(manifest.parity),
         "compared": _compared(manifest),
         "needs": "; ".join(f"{need.what} {need.rule} {need.value}" for need in manifest.needs),
     }
@@ -182,11 +183,25 @@ def _parity(checked: Sequence[OutputCheck]) -> str:
     """Describe how many outputs are within their limits, and the one nearest to its limit."""
     if not checked:
         return "not checked"
-    worst = max(checked, key=lambda one: (one.rel_l2 is None, (one.rel_l2 or 0) / one.limit))
-    passed = sum(one.passed for one in checked)
+    given = [one for one in checked if not one.regime]
+    worst = max(given, key=lambda one: (one.rel_l2 is None, (one.rel_l2 or 0) / one.limit))
+    passed = sum(one.passed for one in given)
     figure = "not comparable" if worst.rel_l2 is None else f"{worst.rel_l2:.2e} of {worst.limit:.2e}"
-    outputs = counted(len(checked), "output within its limit", "outputs within their limits")
+    outputs = counted(len(given), "output within its limit", "outputs within their limits")
     return f"{passed} of {outputs}; nearest to its limit is {worst.program}/{worst.output}, {figure}"
+
+
+def _regimes(checked: Sequence[OutputCheck]) -> str:
+    """Name the regimes in which all outputs are within their limits, and those in which one is not."""
+    tried = dict.fromkeys(str(one.regime) for one in checked if one.regime)
+    lost = dict.fromkeys(str(one.regime) for one in checked if one.regime and not _within(one))
+    held = [name for name in tried if name not in lost]
+    parts = [f"{what} {', '.join(names)}" for what, names in (("right at", held), ("not at", lost)) if names]
+    return "; ".join(parts)
+
+
+def _within(one: OutputCheck) -> bool:
+    return one.rel_l2 is not None and one.rel_l2 <= one.limit
 
 
 def _compared(manifest: Manifest) -> str:
@@ -212,6 +227,7 @@ def verified(manifest: Manifest, result: VerifyResult) -> Document:
         "variant": _named(manifest),
         "frames": frames + (f"; stopped there: {result.not_run}" if frames and result.not_run else ""),
         "parity": _parity(result.checked),
+        "regimes": _regimes(result.checked),
         "compared": _compared(manifest),
         "opened": f"in {result.open_s:.1f} s, hashes included; peak {size_text(result.peak_bytes)}",
         "time": timing(manifest, result) if result.samples_ns else "",
@@ -248,17 +264,17 @@ def _outputs(checked: Sequence[OutputCheck]) -> Iterator[Table | Listed | None]:
     shown = sorted(checked, key=lambda one: (one.passed, -(one.rel_l2 or 0) / one.limit))
     rows = [
         (
-            f"{one.program}/{one.output}",
+            one.name,
             str(one.frame),
             "-" if one.rel_l2 is None else f"{one.rel_l2:.2e}",
             f"{one.limit:.2e}",
-            "pass" if one.passed else "FAIL",
+            "FAIL" if not one.passed else "pass" if _within(one) else "narrow",
         )
         for one in shown[:_SHOWN]
     ]
     numbers = map(number, ("worst frame", "relative L2", "limit"))
     yield table(["output", *numbers, "verdict"], rows)
-    more = [Text(one.problem, f"{one.program}/{one.output}", "bad") for one in shown[:_SHOWN] if one.problem]
+    more = [Text(one.problem, one.name, "bad") for one in shown[:_SHOWN] if one.problem]
     if shown[_SHOWN:]:
         words = ("more output, further from its limit", "more outputs, further from their limits")
         more.append(Text(f"and {counted(len(shown) - _SHOWN, *words)}"))

@@ -213,7 +213,7 @@ class FreshInputsResult:
             return f"a call takes {apart[0]} on known inputs and {apart[1]} or more on new ones: results are stored"
         entries = (*self.known, *self.fresh)
         first, again = min(entry.call_ns for entry in entries), max(entry.again_ns for entry in entries)
-        if first > max(_REPEATED * again, again + _LEAST_SAVED_NS):
+        if _is_slower(first, again, _REPEATED):
             text = f"the first call on inputs takes {_ms(first)} or more, the next {_ms(again)} or less"
             return f"{text}: results are stored"
         bind_ns = min(entry.bind_ns for entry in entries)
@@ -365,7 +365,7 @@ def _slower(known_ns: Sequence[int], new_ns: Sequence[int], ratio: float) -> tup
 def repeats_are_faster(new_ns: Sequence[int], typical_ns: float) -> str:
     """Return that results are stored, as a sentence, if each call on new inputs takes far longer than `typical_ns`."""
     least = min(new_ns)
-    if least <= max(_REPEATED * typical_ns, typical_ns + _LEAST_SAVED_NS):
+    if not _is_slower(least, typical_ns, _REPEATED):
         return ""
     return f"calls on new inputs take {_ms(least)} or more, repeated ones {_ms(typical_ns)}: results are stored"
 

@@ -1,4 +1,8 @@
-"""Calls an opened artifact under one condition of use, and compares its outputs with those of plain calls."""
+"""Calls an opened artifact under one condition of use, and compares its outputs with those of plain calls.
+
+Of a component with state a call is a stream of a few frames; where its programs do not fit into memory together, it is
+one of the main program.
+"""
 
 import asyncio
 import gc
@@ -20,13 +24,14 @@ from torch import Tensor
 
 from bakeoff.export import Artifact, load
 from bakeoff.export.manifest import HELD, Condition, ConditionResult
-from bakeoff.export.sample import Reader, limits_of, thinned
+from bakeoff.export.sample import Reader, calls, limits_of, thinned
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.process.jobs import ConditionJob
 from bakeoff.worker.checks.growth import confirmed_leak
 from bakeoff.worker.checks.memory import kept_bytes
 from bakeoff.worker.device import held_bytes
+from bakeoff.worker.export.verify import lacking_memory
 from bakeoff.worker.failures import first_line
 from bakeoff.worker.reference.error import apart, difference
 from bakeoff.worker.reporter import Report
@@ -40,7 +45,10 @@ _MANY, _MANY_S, _READINGS = 10_000, 20.0, 40
 """Most of many calls, their longest time, and how often their memory is read."""
 _SLOWER = 1.5
 _WORST_FIRST: tuple[ConditionResult, ...] = ("wrong", "crashed", "refused")
-Named = Mapping[str, Tensor]
+_FRAMES = 2
+"""Frames of a stream that make up a call."""
+Named = Mapping[tuple[int, str, str], Tensor]
+"""Tensors by frame, program and port: inputs of all frames, outputs of the last one."""
 
 
 def check_condition(job: ConditionJob, report: Report) -> Condition:
@@ -83,16 +91,26 @@ class Trial:
         self.times_s: list[float] = []
         self.inputs: list[Named] = []
         self.wanted: list[Named] = []
-        manifest, main = artifact.manifest, artifact.manifest.main
-        self._limits = limits_of(manifest, main)
-        self.free = {port.name for port in manifest.program(main).inputs if port.values != HELD}
+        manifest, reader = artifact.manifest, Reader(artifact.folder, artifact.manifest)
+        self.streams = manifest.stream is not None and not lacking_memory(artifact)
+        """Whether a call is a whole stream."""
+        self._frames = [*calls(manifest, range(_FRAMES))] if self.streams else [(0, manifest.main)]
+        programs = [manifest.program(name) for name in dict.fromkeys(name for _, name in self._frames)]
+        self._limits = {one.name: limits_of(manifest, one.name) for one in programs}
+        held = {(one.name, port.name) for one in programs for port in one.inputs if port.values == HELD}
+        sample = {
+            (*call, port): tensor
+            for call in self._frames
+            for port, tensor in reader.inputs(*call, manifest.device).items()
+        }
+        self.free = {key for key in sample if key[1:] not in held}
         """Inputs that may have other values than those of the sample."""
         for place in range(_SETS):
-            sample = artifact.sample()
-            self.add({port: one.roll(place) if port in self.free else one for port, one in sample.items()})
-        for port, reference in Reader(artifact.folder, manifest).outputs(0, main).items():
-            output = thinned(self.wanted[0][port], manifest.sample.every.get(f"{main}/{port}", 1))
-            if _distance(output, reference.flatten().to(output.device)) > self._limits[port]:
+            self.add({key: one.roll(place) if key in self.free else one.clone() for key, one in sample.items()})
+        for (frame, name, port), found in self.wanted[0].items():
+            output = thinned(found, manifest.sample.every.get(f"{name}/{port}", 1))
+            reference = reader.outputs(frame, name)[port].flatten().to(output.device)
+            if _distance(output, reference) > self._limits[name][port]:
                 self.note("wrong", f"{port} differs from the sample in a plain call")
         self.calls = _SETS
         for _ in range(2):  # the second time as many as the condition will
@@ -104,7 +122,25 @@ class Trial:
     def add(self, inputs: Named) -> None:
         """Add a set of inputs, and what a plain call returns for it."""
         self.inputs.append(inputs)
-        self.wanted.append({name: tensor.clone() for name, tensor in self.artifact(**inputs).items()})
+        (outputs,) = self.call(self.artifact, inputs)
+        self.wanted.append({key: tensor.clone() for key, tensor in outputs.items()})
+
+    def call(self, engine: Artifact, *given: Named) -> list[Named]:
+        """Call with each set of inputs, streams of them frame by frame in turns; return the last frame's outputs of
+        each."""
+        outputs: list[dict[tuple[int, str, str], Tensor]] = [{} for _ in given]
+        streams = [engine.stream() if self.streams else None for _ in given]
+        for frame, name in self._frames:
+            for found, inputs, stream in zip(outputs, given, streams, strict=True):
+                named = {port: one for (*call, port), one in inputs.items() if call == [frame, name]}
+                if stream is None:
+                    made = engine.program(name)(**named)
+                else:
+                    stream.fill({(name, port): tensor for port, tensor in named.items()})
+                    made = stream.call(name)
+                if frame == self._frames[-1][0]:
+                    found |= {(frame, name, port): tensor for port, tensor in made.items()}
+        return [*outputs]
 
     def note(self, result: ConditionResult, text: str) -> None:
         self.notes.setdefault(result, text)
@@ -119,12 +155,16 @@ class Trial:
         except Exception as error:  # noqa: BLE001  # whatever an engine raises
             self.note("crashed", first_line(error))
 
-    def attempt(self, place: int = 0, engine: Artifact | None = None, given: Named | None = None) -> None:
-        """Call with a set of inputs, which `given` has in another form, and note how that ends."""
+    def attempt(
+        self, place: int = 0, engine: Artifact | None = None, given: Named | None = None, beside: bool = False
+    ) -> None:
+        """Call with a set of inputs, which `given` has in another form, and note how that ends; if it is a stream, and
+        `beside`, in turns with one of the next set."""
         place, right = place % len(self.inputs), False
         began = time.perf_counter()
         with self.noting():
-            outputs = (engine or self.artifact)(**(given or self.inputs[place]))
+            others = [self.inputs[(place + 1) % _SETS]] if beside and self.streams else []
+            outputs, *_ = self.call(engine or self.artifact, given or self.inputs[place], *others)
             if self.artifact.manifest.device == "cuda":
                 torch.cuda.synchronize()
             self.times_s.append(time.perf_counter() - began)
@@ -133,9 +173,10 @@ class Trial:
 
     def same(self, outputs: Named, place: int, when: str = "") -> bool:
         """Return whether outputs are near those of a plain call, and note it if one is not."""
-        for name, wanted in self.wanted[place].items():
-            limit = self._limits[name]
-            if not torch.equal(outputs[name], wanted) and (distance := _distance(outputs[name], wanted)) > limit:
+        for key, wanted in self.wanted[place].items():
+            (_, program, name), output = key, outputs[key]
+            limit = self._limits[program][name]
+            if not torch.equal(output, wanted) and (distance := _distance(output, wanted)) > limit:
                 self.note("wrong", f"{name} differs from a plain call's by {distance:.1e}, over {limit:.1e}{when}")
                 return False
         return True
@@ -151,7 +192,7 @@ class Trial:
 
     def condition(self) -> Condition:
         """Return the worst that was noted; else whether calls took longer than plain ones."""
-        calls = counted(len(self.ends), "call", form=",")
+        calls = counted(len(self.ends), "stream" if self.streams else "call", form=",")
         for result in _WORST_FIRST:
             if result in self.notes:
                 return Condition(self.name, result, f"{self.notes[result]}; {sum(self.ends):,} of {calls} right")
@@ -209,12 +250,14 @@ def _repeated(artifact: Artifact | None, name: str) -> Condition:
 
 def _second_artifact(trial: Trial) -> None:
     second = trial.load(trial.artifact.folder)
+    trial.plain_s *= 1 + trial.streams  # of each, with the one beside it
     for place in range(trial.calls):
-        trial.attempt(place)
-        trial.attempt(place + 1, second)
+        trial.attempt(place, beside=True)
+        trial.attempt(place + 1, second, beside=True)
     del second
     gc.collect()
-    trial.repeat()
+    for place in range(trial.calls):
+        trial.attempt(place, beside=True)
 
 
 def _threads_changed(trial: Trial) -> None:
@@ -245,13 +288,13 @@ def _layouts(trial: Trial) -> None:
             trial.attempt(place, given=laid)
             if not all(torch.equal(laid[name], tensor) for name, tensor in inputs.items()):
                 trial.note("wrong", "a call writes into its inputs")
-    kept = trial.artifact(**trial.inputs[0])
+    (kept,) = trial.call(trial.artifact, trial.inputs[0])
     trial.attempt(1)
     trial.same(kept, 0, " once another call was made")
     alike: dict[object, Tensor] = {}
     shared = {
-        name: alike.setdefault((one.shape, one.dtype), one) if name in trial.free and one.is_floating_point() else one
-        for name, one in trial.inputs[0].items()
+        key: alike.setdefault((one.shape, one.dtype), one) if key in trial.free and one.is_floating_point() else one
+        for key, one in trial.inputs[0].items()
     }
     trial.add({name: tensor.clone() for name, tensor in shared.items()})
     trial.attempt(-1, given=shared)

@@ -4,22 +4,27 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import torch
+from msgspec import UNSET
 from torch import Tensor
 
 from bakeoff.backends.backend import Outputs
-from bakeoff.export import Artifact, FlagsWarning, load
-from bakeoff.export.manifest import OutputCheck
-from bakeoff.export.sample import Reader, calls, carried, limits_of, thinned
+from bakeoff.export import Artifact, BadArtifact, FlagsWarning, load
+from bakeoff.export.manifest import MANIFEST, OutputCheck, Span
+from bakeoff.export.sample import Reader, calls, carried, limits_of, sizes, thinned
 from bakeoff.machine.processes import peak_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import VerifyJob, VerifyResult
 from bakeoff.record.policy import Policy
+from bakeoff.record.regimes import Regime
 from bakeoff.worker.clocks.clock import TimingConfig, time_often
+from bakeoff.worker.failures import first_line, is_out_of_memory
 from bakeoff.worker.reference.error import Difference, difference, not_comparable
+from bakeoff.worker.reference.regimes import REGIMES, model_outputs
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.torch_flags import flags
 
@@ -42,12 +47,13 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
     manifest = artifact.manifest
     reader = Reader(Path(job.folder), manifest)
     found: Differences = {}
-    not_run = _lacking_memory(artifact)
+    not_run = lacking_memory(artifact)
     frames = manifest.sample.frames if not not_run else 1
     with flags(manifest.dtype, artifact.threads, search=manifest.device == "cuda"), warnings.catch_warnings():
         warnings.simplefilter("error", FlagsWarning)  # the manifest states the flags that are in force here
         _follow(artifact, reader, frames, bool(not_run), found, report)
         samples_ns = _time(artifact, reader, report) if job.timed else []
+        in_regimes, spans = _replay(artifact, reader, report)
         for opening in manifest.stream.opening if manifest.stream else ():
             for program in manifest.programs:
                 artifact.close(program.name)
@@ -61,9 +67,12 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
             code="bad-artifact",
         )
     return VerifyResult(
-        checked=tuple(
-            worst_of(program, output, limits_of(manifest, program)[output], entries)
-            for (program, output), entries in found.items()
+        checked=(
+            *(
+                worst_of(program, output, limits_of(manifest, program)[output], entries)
+                for (program, output), entries in found.items()
+            ),
+            *in_regimes,
         ),
         frames=frames,
         not_run=not_run,
@@ -71,10 +80,11 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
         samples_ns=tuple(samples_ns),
         peak_bytes=peak_bytes(),
         mismatches=artifact.mismatches,
+        spans=spans,
     )
 
 
-def _lacking_memory(artifact: Artifact) -> str:
+def lacking_memory(artifact: Artifact) -> str:
     """Return why memory does not suffice to load the programs of a stream together; "" if it does."""
     manifest = artifact.manifest
     if manifest.stream is None or manifest.device != "cpu":
@@ -115,14 +125,56 @@ def _follow(artifact: Artifact, reader: Reader, frames: int, apart: bool, found:
             artifact.close(name)
 
 
+def _replay(artifact: Artifact, reader: Reader, report: Report) -> tuple[list[OutputCheck], dict[str, Span]]:
+    """Call the main program on frame 0's inputs in each regime of the sample.
+
+    Return the check of each output, and for each changed input the values on which all were within their limits.
+    Raises BadArtifact for a regime that this version does not know.
+    """
+    manifest, main = artifact.manifest, artifact.manifest.program(artifact.manifest.main)
+    checks: list[OutputCheck] = []
+    spans, held = {port.name: port.checked for port in main.inputs if port.checked is not UNSET}, set[str]()
+    for regime, limits in (manifest.sample.regimes or {}).items():
+        report("sample", regime)
+        if regime not in REGIMES:
+            raise BadArtifact(f"{MANIFEST} has the regime '{regime}', which this version does not know; update bakeoff")
+        given = reader.inputs(0, main.name, manifest.device, REGIMES[regime])
+        found: Differences = {}
+        try:
+            _compare(artifact, reader, 0, main.name, artifact.program(main.name)(**given), found, regime)
+        except Exception as error:  # whatever an engine raises for values that eager takes
+            if isinstance(error, BakeoffError) or is_out_of_memory(error):
+                raise
+            found = {(main.name, port.name): [(0, not_comparable(first_line(error)))] for port in main.outputs}
+        holds = True
+        for (_, port), entries in found.items():
+            if port in limits:
+                one = worst_of(main.name, port, limits[port], entries)
+                entry = Regime(regime, one.rel_l2, None, one.limit, not manifest.quantisation)
+                checks.append(replace(one, passed=not entry.wrong, regime=regime))
+                holds &= entry.holds
+        if holds and (regime != "x16" or "x4" in held):
+            held.add(regime)
+            for name, span in spans.items():
+                size, largest = map(float, sizes(given[name]))
+                spans[name] = min(span[0], size), max(span[1], size), max(span[2], largest)
+    return checks, spans
+
+
 def _given(artifact: Artifact, reader: Reader, frame: int, name: str) -> dict[str, Tensor]:
     return reader.inputs(frame, name, artifact.manifest.device)
 
 
 def _compare(
-    artifact: Artifact, reader: Reader, frame: int, name: str, outputs: Mapping[str, Tensor], found: Differences
+    artifact: Artifact,
+    reader: Reader,
+    frame: int,
+    name: str,
+    outputs: Mapping[str, Tensor],
+    found: Differences,
+    regime: str = "",
 ) -> None:
-    wanted = reader.outputs(frame, name)
+    wanted = reader.outputs(model_outputs(regime) if regime else frame, name)
     for port in artifact.manifest.program(name).outputs:
         output = outputs[port.name]
         step = artifact.manifest.sample.every.get(f"{name}/{port.name}", 1)

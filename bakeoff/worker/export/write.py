@@ -4,7 +4,7 @@ Each program is written by the backend that builds it. For a stream, several fra
 them, so that an artifact can be verified over a rollout from its folder alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -17,24 +17,33 @@ from torch import Tensor
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.format import WriteRequest
 from bakeoff.export.loader import State, carry
-from bakeoff.export.manifest import HELD, SAMPLE, Port, Program, Sample
-from bakeoff.export.sample import BLOCK, MOST, every, key, repeated, thinned
+from bakeoff.export.manifest import HELD, SAMPLE, Port, Program, Sample, Span
+from bakeoff.export.sample import BLOCK, MOST, every, key, repeated, sizes, thinned
 from bakeoff.machine.processes import peak_bytes
 from bakeoff.models.component import Stream, TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.options import options_of
 from bakeoff.models.words import counted
 from bakeoff.process.jobs import SampleJob, SampleResult, WriteJob, WriteResult
+from bakeoff.record.regimes import BATCH
 from bakeoff.worker.build import build_context, prepare
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype, limits
-from bakeoff.worker.reference.make import check_outputs
+from bakeoff.worker.reference.files import set_name
+from bakeoff.worker.reference.make import check_outputs, run_eager
 from bakeoff.worker.reference.precision import Precision, in_first_that_fits, in_high_precision, reference_precisions
+from bakeoff.worker.reference.regimes import (
+    counted_regimes,
+    model_outputs,
+    regime_names,
+    regime_sets,
+    scaled_inputs,
+)
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import LoadedSubject, cast_input, cast_subject, load_subject, plain_eager
 from bakeoff.worker.torch_flags import flags
 
 _MOST_FLOPS = {"cpu": 6e12, "cuda": 1e16}
-"""Most FLOPs of the whole sample, by device: about a minute of fp32 on a few cores."""
+"""Most FLOPs of the sample's frames, and of its regimes, by device: about a minute of fp32 on a few cores."""
 _VALUES = {"normal": "drawn from N(0, 1)", "uniform": "drawn from [0, 1)", "binary": "0 or 1"}
 Drawn = dict[tuple[int, str], dict[str, Tensor]]
 """(frame, program) to the program's inputs in fp32; a large input is stored as one block, to be repeated."""
@@ -87,53 +96,70 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
     stream = main.component.stream(main.config, main.workload.name)
     frames = _frames(job, loaded_subjects, stream)
     drawn = _draw(loaded_subjects, stream, frames, subject.input_seed)
-    calls = [(loaded_subjects[name].work, 1) for _, name in drawn]
+    first = drawn[0, main.workload.name]
+    main = replace(main, sets=({spec.name: repeated(first[spec.name], spec.shape) for spec in main.workload.inputs},))
+    regimes = tuple(name for name in regime_names(main) if name not in BATCH)
+    if len(regimes) * main.work.flops > _MOST_FLOPS[subject.device]:
+        regimes = ()
+    calls = [(loaded_subjects[name].work, 1) for _, name in drawn] + [(main.work, len(regimes))]
     elements = 2 * sum(loaded.work.io_elements for loaded in loaded_subjects.values())
+
+    def compute(precision: Precision) -> dict[str, Tensor]:
+        found = _run(loaded_subjects, stream, drawn, precision, job)
+        sets = regime_sets(main, regimes)
+        for name, outputs in run_eager(main, precision.dtype, precision.device, subject.threads, sets):
+            for spec, output in zip(main.workload.outputs, outputs, strict=True):
+                found[key(name, main.workload.name, "out", spec.name)] = thinned(output, every(spec.elements)).double()
+        return found
 
     def run(chosen: Precision) -> tuple[str, dict[str, Tensor]]:
         report("reference", f"eager {chosen.dtype} on {chosen.device}, {counted(frames, 'frame')}")
-        return in_high_precision(
-            chosen.dtype, lambda dtype: _run(loaded_subjects, stream, drawn, Precision(dtype, chosen.device), job)
-        )
+        return in_high_precision(chosen.dtype, lambda dtype: compute(Precision(dtype, chosen.device)))
 
     ways = reference_precisions(main.module, elements, calls, subject.device, main.component.runs_on_host)
     precision, wanted = in_first_that_fits(ways, run)
     report("reference", f"noise floor of eager {job.dtype}")
-    own = _run(loaded_subjects, stream, drawn, Precision(job.dtype, subject.device), job)
+    own = compute(Precision(job.dtype, subject.device))
+    usual = {
+        f"{name}/{output}": min(limit, 1.0)
+        for name, loaded in loaded_subjects.items()
+        for output, limit in limits(
+            loaded.workload.outputs,
+            _noise(loaded, wanted, own, range(frames)),
+            loaded.component.tolerance_fp32,
+            job.dtype,
+            job.quantisation,
+        ).items()
+    }
+    in_regimes = _regime_limits(main, wanted, own, regimes, usual)
     tensors = {
         key(frame, name, "in", port): tensor for (frame, name), given in drawn.items() for port, tensor in given.items()
     }
-    kept = {
-        f"{name}/out/{spec.name}": "float32" if spec.floating else spec.dtype
-        for name, loaded in loaded_subjects.items()
-        for spec in loaded.workload.outputs
+    specs = {
+        f"{name}/{spec.name}": spec for name, loaded in loaded_subjects.items() for spec in loaded.workload.outputs
     }
+    unused = {model_outputs(name) for name in regimes if name not in in_regimes}
     for name, tensor in wanted.items():
-        tensors[name] = tensor.to(getattr(torch, kept[name.partition("/")[2]]), copy=True).contiguous()
+        frame, program, _, output = name.split("/", 3)
+        if frame not in unused:
+            spec = specs[f"{program}/{output}"]
+            tensors[name] = tensor.to(
+                getattr(torch, "float32" if spec.floating else spec.dtype), copy=True
+            ).contiguous()
     save_file(tensors, job.file)
     sample = Sample(
         file=SAMPLE,
         frames=frames,
         reference=precision,
-        every={
-            f"{name}/{spec.name}": every(spec.elements)
-            for name, loaded in loaded_subjects.items()
-            for spec in loaded.workload.outputs
-            if every(spec.elements) > 1
-        },
-        limits={
-            f"{name}/{output}": min(limit, 1.0)
-            for name, loaded in loaded_subjects.items()
-            for output, limit in limits(
-                loaded.workload.outputs,
-                _noise(name, loaded, wanted, own, frames),
-                loaded.component.tolerance_fp32,
-                job.dtype,
-                job.quantisation,
-            ).items()
-        },
+        every={name: every(spec.elements) for name, spec in specs.items() if every(spec.elements) > 1},
+        limits=usual,
+        regimes=in_regimes or UNSET,
     )
-    programs = tuple(_about(loaded, job.dtype, wanted) for loaded in loaded_subjects.values())
+    spans = {name: _span(main.sets[0][name]) for name in scaled_inputs(main)}
+    programs = tuple(
+        _about(loaded, job.dtype, wanted, spans if name == main.workload.name else {})
+        for name, loaded in loaded_subjects.items()
+    )
     return SampleResult(sample, programs, stream, asdict(main.config), main.weights, peak_bytes())
 
 
@@ -218,8 +244,35 @@ def _run(
     return kept
 
 
+def _regime_limits(
+    loaded: LoadedSubject,
+    wanted: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
+    names: Sequence[str],
+    usual: Mapping[str, float],
+) -> dict[str, dict[str, float]]:
+    """Return limits of floating outputs by regime, where the model's own answer says something and eager is right."""
+    main, specs, outputs = loaded.workload.name, loaded.workload.outputs, dict[str, tuple[Tensor, ...]]()
+    for frame, place in [(set_name(0), 0), *((model_outputs(name), model_outputs(name)) for name in names)]:
+        keys = [key(place, main, "out", spec.name) for spec in specs]
+        if wanted.keys() & own.keys() >= {*keys}:
+            outputs[frame] = tuple(wanted[one] for one in keys)
+    noise = {name: _noise(loaded, wanted, own, [model_outputs(name)]) for name in counted_regimes(loaded, outputs)}
+    ports = [spec.name for spec in specs if spec.floating]
+    return {
+        name: {port: min(max(2 * errors[port], usual[f"{main}/{port}"]), 1.0) for port in ports}
+        for name, errors in noise.items()
+        if errors.keys() >= {*ports}
+    }
+
+
+def _span(values: Tensor) -> Span:
+    size, largest = map(float, sizes(values))
+    return size, size, largest
+
+
 def _noise(
-    name: str, loaded: LoadedSubject, wanted: Mapping[str, Tensor], own: Mapping[str, Tensor], frames: int
+    loaded: LoadedSubject, wanted: Mapping[str, Tensor], own: Mapping[str, Tensor], frames: Iterable[int | str]
 ) -> dict[str, float]:
     """Return the relative L2 error of eager in the variant's own dtype, by output: the largest of all frames.
 
@@ -227,7 +280,7 @@ def _noise(
     """
     found = {}
     for spec in loaded.workload.outputs:
-        keys = [key(frame, name, "out", spec.name) for frame in range(frames)]
+        keys = [key(frame, loaded.workload.name, "out", spec.name) for frame in frames]
         errors = [difference(own[one], wanted[one], torch.float64).rel_l2 for one in keys if one in own]
         largest = max(errors, default=0.0)
         if largest <= MOST_NOISE:
@@ -235,7 +288,7 @@ def _noise(
     return found
 
 
-def _about(loaded: LoadedSubject, dtype: str, wanted: Mapping[str, Tensor]) -> Program:
+def _about(loaded: LoadedSubject, dtype: str, wanted: Mapping[str, Tensor], spans: Mapping[str, Span]) -> Program:
     workload = loaded.workload
 
     def ports(specs: Sequence[TensorSpec], values: Mapping[str, str]) -> tuple[Port, ...]:
@@ -248,6 +301,7 @@ def _about(loaded: LoadedSubject, dtype: str, wanted: Mapping[str, Tensor]) -> P
                 spec.signal,
                 "ordered" if spec.order else "row-major",
                 spec.order or UNSET,
+                spans.get(spec.name, UNSET) if specs is workload.inputs else UNSET,
             )
             for spec in specs
         )

@@ -6,7 +6,7 @@ window that is not shifted, a latent of the unit before) must be found.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -55,7 +55,7 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> None:
     """
     folder, subject = Path(job.folder), job.subject
     files = LoopFiles(ReferenceFiles(folder, None))
-    eager: _Eager | None = None
+    eager: Eager | None = None
 
     def begin(run: str) -> Begin | None:
         """Return a function that reports each unit of a rollout, whose deadline then starts anew."""
@@ -63,7 +63,7 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> None:
 
     if not (folder / ABOUT).exists():
         report("weights")
-        eager = made = _load(subject)
+        eager = made = load_eager(subject, subject.loop.programs)
 
         def write(chosen: Precision) -> None:
             report("loop reference", f"eager {chosen.dtype} on {chosen.device}")
@@ -76,7 +76,7 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> None:
             continue
         if eager is None:
             report("weights")
-            eager = _load(subject)
+            eager = load_eager(subject, subject.loop.programs)
         if about.weights != eager.weights:
             raise BakeoffError(
                 f"The weights changed: loop reference {folder.name} was made from others. Run the pipeline again.",
@@ -94,8 +94,8 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Eager:
-    """A loop's programs as they were loaded, to be run in eager."""
+class Eager:
+    """Programs of a loop as they were loaded, to be run in eager."""
 
     pipeline: Pipeline
     subject: LoopSubject
@@ -120,14 +120,23 @@ class _Eager:
             all(one.component.runs_on_host for one in programs.values()),
         )
 
-    def runner(self, dtypes: Mapping[str, str], device: str, search: bool = False, wide: bool = False) -> LoopRunner:
+    def runner(
+        self,
+        dtypes: Mapping[str, str],
+        device: str,
+        search: bool = False,
+        wide: bool = False,
+        built: Mapping[Key, ProgramEngine] | None = None,
+    ) -> LoopRunner:
         """Return a runner of the loop, with the modules cast in place to the dtypes of their slots.
 
         `search` is that of `flags`. With `wide`, modules compute in their dtype even where their code casts to another
-        one.
+        one. Programs that are `built` take the place of those in eager.
         """
-        subject, engines = self.subject, {}
+        subject, engines = self.subject, dict(built or {})
         for key, one in self.programs.items():
+            if key in engines:
+                continue
             dtype = dtypes[key.slot]
             module = one.cast(dtype, device)
             module = Widened(module, dtype) if wide else module
@@ -140,16 +149,16 @@ class _Eager:
         return LoopRunner(self.pipeline, replace(subject, device=parse_device(device)), engines, dtypes)
 
 
-def _load(subject: LoopSubject) -> _Eager:
-    """Load every program's module with one set of inputs; the programs of a slot share their weights if they can."""
+def load_eager(subject: LoopSubject, keys: Collection[Key]) -> Eager:
+    """Load the programs' modules with one set of inputs; the programs of a slot share their weights if they can."""
     found: dict[Key, LoadedSubject] = {}
-    for key in subject.loop.programs:
+    for key in keys:
         one = load_subject(program_subject(subject, key))
         first = next((other.module for other_key, other in found.items() if other_key.slot == key.slot), None)
         if first is not None:
             share_where_equal(first, one.module)
         found[key] = replace(one, sets=one.sets[:1])
-    return _Eager(pipeline_of(subject), subject, found)
+    return Eager(pipeline_of(subject), subject, found)
 
 
 def share_where_equal(source: nn.Module, target: nn.Module) -> bool:
@@ -163,7 +172,7 @@ def share_where_equal(source: nn.Module, target: nn.Module) -> bool:
     return True
 
 
-def _write_units(folder: Path, eager: _Eager, units: int, chosen: Precision, begin: Begin | None) -> None:
+def _write_units(folder: Path, eager: Eager, units: int, chosen: Precision, begin: Begin | None) -> None:
     loop = eager.subject.loop
     outputs: list[dict[str, Tensor]] = []
     folder.mkdir(parents=True, exist_ok=True)
@@ -194,7 +203,7 @@ def _sensitivity(units: list[dict[str, Tensor]]) -> dict[str, float]:
     return found
 
 
-def _floor(eager: _Eager, dtypes: Mapping[str, str], files: LoopFiles, begin: Begin | None) -> Noise:
+def _floor(eager: Eager, dtypes: Mapping[str, str], files: LoopFiles, begin: Begin | None) -> Noise:
     subject, search = eager.subject, eager.subject.device == "cuda"
     noise: Noise = {}
     with flags("fp32", subject.threads, search):
@@ -207,7 +216,7 @@ def _floor(eager: _Eager, dtypes: Mapping[str, str], files: LoopFiles, begin: Be
 
 
 def _equivalents(
-    eager: _Eager, dtypes: Mapping[str, str], files: LoopFiles, of: str, begin: Callable[[str], Begin | None]
+    eager: Eager, dtypes: Mapping[str, str], files: LoopFiles, of: str, begin: Callable[[str], Begin | None]
 ) -> list[Curve]:
     """Return the curves of equivalents of eager in these dtypes, as `free_curves` does; `of` names them in reports."""
     subject, found = eager.subject, list[Curve]()

@@ -3,7 +3,7 @@
 Between two commands it waits in read(2), as one side of a comparison does, so that several mixes can take turns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,11 +12,19 @@ import torch
 from bakeoff.machine.processes import helper_peak_bytes, peak_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop
-from bakeoff.process.jobs import PipelineJob, ProfileOptions
+from bakeoff.process.jobs import BackendStep, PipelineJob, ProfileOptions
 from bakeoff.record.deadline import MINUTE_NS
 from bakeoff.record.finding import Finding, new_finding
-from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Rollout, SlotProgram, UnitParity
-from bakeoff.record.rollout import MIX, broke
+from bakeoff.record.pipeline import (
+    Curve,
+    LoopParity,
+    PipelineMeasurement,
+    PipelineMemory,
+    Rollout,
+    SlotProgram,
+    UnitParity,
+)
+from bakeoff.record.rollout import MIX, ONLY, broke, flickers
 from bakeoff.record.schema import Status
 from bakeoff.worker.checked_variant import final_proof
 from bakeoff.worker.checks import memory
@@ -36,6 +44,7 @@ from bakeoff.worker.pipeline.parity import (
     worse_of,
 )
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, loaded_programs
+from bakeoff.worker.pipeline.reference import load_eager
 from bakeoff.worker.pipeline.rollout import free_curves
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.traced import TracedPass
@@ -149,18 +158,48 @@ class _Mix:
         return self._decide(alarms, first_problem(self.parity) or self.units.problem)
 
     def _roll_out(self, runner: LoopRunner, horizon_db: float) -> PipelineMeasurement:
-        """Compare each of the reference's units from its state, then run them free; nothing is timed."""
+        """Compare each of the reference's units from its state, then run them free, also with each slot alone as in the
+        mix; nothing is timed."""
         files, loop = self.check.files, self.loop
         units = files.about().units
         self.parity = self.check.compare(runner, lambda unit: self.report("loop check", f"unit {unit} of {units}"))
-        curves = call_stage(
-            lambda: free_curves(
-                MIX, runner, loop, files, begin=lambda unit: self.report("loop check", f"free, unit {unit} of {units}")
-            )
-        )
+
+        def free(run: str, of: LoopRunner) -> tuple[Curve, ...]:
+            def begin(unit: int) -> None:
+                self.report("loop check", f"{'free' if run == MIX else run}, unit {unit} of {units}")
+
+            return free_curves(run, of, loop, files, begin=begin)
+
+        curves = [*call_stage(lambda: free(MIX, runner))]
+        try:
+            curves += call_stage(lambda: [curve for alone in self._one_sided() for curve in free(*alone)])
+        except StageError as stage:  # the modules of eager may lack memory beside what was built
+            if stage.status != "oom":
+                raise
         rollout = Rollout(horizon_db, (*curves, *files.free(self._dtypes)))
         self.made = replace(self.made, rollout=rollout)
+        if text := flickers(rollout):
+            self.findings.append(new_finding("flicker", text))
         return self._decide(self._prove(runner), first_problem(self.parity) or broke(rollout))
+
+    def _one_sided(self) -> Iterator[tuple[str, LoopRunner]]:
+        """Yield a runner for each slot that is not plain eager, if there are several, in which the others of them are;
+        with it the name of its run."""
+        subject, plain = self.job.subject, (BackendStep("eager", {}),)
+        programs = {program.key: program for program in self.built if program.job.steps != plain}
+        slots = dict.fromkeys(key.slot for key in programs)
+        if len(slots) < 2:
+            return
+        self.report("loop check", "modules of single slots")
+        eager = load_eager(subject, programs)
+        for slot in slots:
+            built = {
+                program.key: program.engine(self.loop)
+                for program in self.built
+                if program.key.slot == slot or program.key not in programs
+            }
+            runner = eager.runner(self._dtypes, subject.device, subject.device == "cuda", built=built)
+            yield f"{ONLY}{slot}", runner
 
     def _start(self, runner: LoopRunner, commands: int) -> PipelineMeasurement:
         """Run units as a fresh process does, and compare those of the reference, outside of their time."""

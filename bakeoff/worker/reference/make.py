@@ -2,10 +2,10 @@
 
 import math
 import random
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, combinations
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 from typing import TypeAlias
@@ -15,11 +15,15 @@ import torch
 from safetensors.torch import save, save_file
 from torch import Tensor
 
+from bakeoff.backends.backend import Call
 from bakeoff.machine.files import write_atomically
+from bakeoff.models.component import Work
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, Subject
+from bakeoff.record.policy import Policy
 from bakeoff.worker.checks.dispatch import CallOperators, dispatched_by_eager
 from bakeoff.worker.checks.outputs import digest
+from bakeoff.worker.clocks.clock import TimingConfig, time_often
 from bakeoff.worker.failures import first_line, is_out_of_memory
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype
 from bakeoff.worker.reference.files import ABOUT, About, Eager, ReferenceFiles, eager_file, set_name, sized_name
@@ -31,12 +35,14 @@ from bakeoff.worker.reference.precision import (
     reference_precisions,
 )
 from bakeoff.worker.reference.regimes import (
+    FEW,
+    NamedSets,
     counted_regimes,
     model_outputs,
     regime_differences,
     regime_file,
-    regime_inputs,
     regime_names,
+    regime_sets,
 )
 from bakeoff.worker.reference.sensitivity import check_sensitivity, judges, least_difference
 from bakeoff.worker.reporter import Report
@@ -49,7 +55,6 @@ from bakeoff.worker.subject import (
     load_subject,
     plain_eager,
     same_values,
-    synchronise,
 )
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
@@ -61,26 +66,23 @@ _REPEATED = 1e-3
 """Relative L2 distance up to which a module that was cast to another dtype and back counts as unchanged."""
 
 
-def _run(
+def run_eager(
     loaded: LoadedSubject,
     dtype: str,
     device: str,
     threads: int,
+    sets: NamedSets,
     search: bool = False,
-    change: float = CHANGES[0],
-    again: bool = False,
     nudged: bool = False,
-    regimes: Sequence[str] = (),
 ) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
-    """Yield (name, outputs) of plain eager for all inputs of `_all_inputs` and `regimes`; the module stays cast.
+    """Yield (name, outputs) of plain eager for named sets of inputs; the module stays cast.
 
     With `search`, convolution algorithms are searched as in measured rows, so that the error is that of the eager row.
     If `nudged`, each floating input is one rounding larger. Regimes that the model refuses are left out.
     """
     with flags(dtype, threads, search), plain_eager(loaded.component):
         module = loaded.cast(dtype, device)
-        others = ((model_outputs(name), regime_inputs(loaded, name)) for name in regimes)
-        for name, given in chain(_all_inputs(loaded, change, again), others):
+        for name, given in sets:
             inputs = cast_inputs(loaded.workload, given, dtype, device)
             for value in inputs.values():
                 if nudged and value.is_floating_point():
@@ -96,16 +98,20 @@ def _run(
             yield name, on_host
 
 
-def _all_inputs(loaded: LoadedSubject, change: float, again: bool) -> Iterator[tuple[str, Mapping[str, Tensor]]]:
-    """Yield (name, values) of all sets, changed sets and sets of other sizes, made one at a time; of changed sets only,
-    if `again`."""
-    for index, inputs in enumerate(() if again else loaded.sets):
-        yield set_name(index), inputs
+def _changed_sets(loaded: LoadedSubject, change: float) -> NamedSets:
     for index in range(loaded.workload.changed_set_count):
         yield set_name(index, changed=True), changed_inputs(loaded, index, change)
-    for size, sets in enumerate(() if again else loaded.sized):
+
+
+def _all_sets(loaded: LoadedSubject, change: float, regimes: Sequence[str]) -> NamedSets:
+    """Yield (name, values) of all sets, changed sets, sets of other sizes and regimes, made one at a time."""
+    for index, inputs in enumerate(loaded.sets):
+        yield set_name(index), inputs
+    yield from _changed_sets(loaded, change)
+    for size, sets in enumerate(loaded.sized):
         for index, inputs in enumerate(sets):
             yield sized_name(size, index), inputs
+    yield from regime_sets(loaded, regimes)
 
 
 def make_reference(job: ReferenceJob, report: Report) -> None:
@@ -120,21 +126,19 @@ def make_reference(job: ReferenceJob, report: Report) -> None:
     loaded = load_subject(subject)
     if not (folder / ABOUT).exists():
         report("reference", "the work of a call")
-        work = loaded.work
-        sizes = loaded.workload.sizes
-        usual = len(loaded.sets) + loaded.workload.changed_set_count
-        calls = [(work, usual), *((size.work, SIZED_SETS) for size in sizes)]
-        elements = max([work.io_elements, *(size.work.io_elements for size in sizes)])
-        ways = reference_precisions(loaded.module, elements, calls, subject.device, loaded.component.runs_on_host)
-        if not loaded.component.fp64:
-            ways = ways[-1:]
+        works = [loaded.work, *(size.work for size in loaded.workload.sizes)]
+        tried, ways = regime_names(loaded) if job.regimes else (), _ways(loaded, subject, works, 0)
+        regimes = next(  # all, the first or none: a range is worth less than references in fp64
+            names
+            for names in (tried, tried[:FEW], ())
+            if not names or _ways(loaded, subject, works, len(names))[0] == ways[0]
+        )
         report("reference", f"eager {ways[0].dtype} on {ways[0].device}")
         returned = loaded.source.returned() or _as_built(loaded, subject)
 
         def write(chosen: Precision) -> None:
             if chosen != ways[0]:
                 report("reference", f"eager {chosen.dtype} on {chosen.device}")
-            regimes = regime_names(loaded) if job.regimes else ()
             _write_reference(folder, loaded, chosen, subject, returned, regimes)
 
         in_first_that_fits(ways, write)
@@ -157,6 +161,18 @@ def make_reference(job: ReferenceJob, report: Report) -> None:
         eager = _eager(loaded, dtype, subject, files, about)
         rounded = loaded.given.rounds(dtype)
         write_atomically(folder / eager_file(dtype), msgspec.json.encode(eager))
+
+
+def _ways(loaded: LoadedSubject, subject: Subject, works: Sequence[Work], regimes: int) -> tuple[Precision, ...]:
+    """Return the ways in which references of all sets and so many regimes can be computed, best first.
+
+    `works` are those of a call at the usual size and at each other one.
+    """
+    usual = len(loaded.sets) + loaded.workload.changed_set_count + regimes
+    calls = [*zip(works, [usual, *[SIZED_SETS] * len(works[1:])], strict=True)]
+    elements = max(work.io_elements for work in works)
+    ways = reference_precisions(loaded.module, elements, calls, subject.device, loaded.component.runs_on_host)
+    return ways if loaded.component.fp64 else ways[-1:]
 
 
 def _bytes(dtype: str) -> int:
@@ -191,21 +207,13 @@ def _write_reference(
     names = [spec.name for spec in loaded.workload.outputs]
     constant = {spec.name for spec in loaded.workload.outputs if spec.held}
     outputs: dict[str, tuple[Tensor, ...]] = {}
+    sets_of: Callable[[float], NamedSets] = partial(_all_sets, loaded, regimes=tried)
     for change in CHANGES:
         dtype, found = in_high_precision(
             chosen.dtype,
-            lambda dtype: dict(
-                _run(
-                    loaded,
-                    dtype,
-                    chosen.device,
-                    subject.threads,
-                    change=change,  # noqa: B023
-                    again=bool(outputs),  # noqa: B023
-                    regimes=() if outputs else tried,  # noqa: B023
-                )
-            ),
+            lambda dtype: dict(run_eager(loaded, dtype, chosen.device, subject.threads, sets_of(change))),  # noqa: B023
         )
+        sets_of = partial(_changed_sets, loaded)
         outputs |= found
         sets = [outputs[set_name(index)] for index in range(len(loaded.sets))]
         changed_sets = [outputs[set_name(index, changed=True)] for index in range(loaded.workload.changed_set_count)]
@@ -260,7 +268,7 @@ def _write_own(folder: Path, loaded: LoadedSubject, files: ReferenceFiles, about
     change = 1 - random.Random(job.own_seed).uniform(1.2, 1.5) * (1 - about.change)
 
     def run(dtype: str) -> tuple[Tensor, ...]:
-        return next(_run(loaded, dtype, about.device, job.subject.threads, change=change, again=True))[1]
+        return next(run_eager(loaded, dtype, about.device, job.subject.threads, _changed_sets(loaded, change)))[1]
 
     if all(spec.floating for spec in specs):
         outputs = in_high_precision(about.dtype, run)[1]
@@ -360,7 +368,14 @@ def _run_twice(
 ) -> tuple[dict[str, tuple[Tensor, ...]], dict[str, tuple[str, ...]]]:
     """Return eager's outputs in a dtype, also in regimes, and digests of the others, "" where a second run differs."""
     first, second = (
-        _run(loaded, dtype, subject.device, subject.threads, subject.device == "cuda", about.change, regimes=regimes)
+        run_eager(
+            loaded,
+            dtype,
+            subject.device,
+            subject.threads,
+            _all_sets(loaded, about.change, regimes),
+            search=subject.device == "cuda",
+        )
         for regimes in (about.regimes, ())
     )
     outputs, digests = dict(first), {}
@@ -378,8 +393,8 @@ def _rounded_otherwise(loaded: LoadedSubject, subject: Subject, about: About) ->
     """
 
     def run(dtype: str) -> dict[str, tuple[Tensor, ...]]:
-        change, regimes = about.change, about.regimes
-        return dict(_run(loaded, dtype, about.device, subject.threads, change=change, nudged=True, regimes=regimes))
+        sets = _all_sets(loaded, about.change, about.regimes)
+        return dict(run_eager(loaded, dtype, about.device, subject.threads, sets, nudged=True))
 
     with other_order():
         return in_high_precision(about.dtype, run)[1]
@@ -443,7 +458,6 @@ def check_outputs(loaded: LoadedSubject, outputs: tuple[Tensor, ...]) -> None:
 
 _WARM_UP, _ROUNDS = 2, 15
 _SECONDS = 3.0
-"""Time after which no further round begins."""
 
 
 def time_sizes(loaded: LoadedSubject, dtype: str, subject: Subject) -> tuple[int, ...]:
@@ -451,21 +465,12 @@ def time_sizes(loaded: LoadedSubject, dtype: str, subject: Subject) -> tuple[int
 
     The module must be in `dtype` and on the subject's device already.
     """
-    inputs = [
-        tuple(cast_inputs(loaded.workload, given, dtype, subject.device).values())
+    calls: list[Call] = [
+        partial(loaded.module, *cast_inputs(loaded.workload, given, dtype, subject.device).values())
         for given in (loaded.sets[0], *(sets[0] for sets in loaded.sized))
     ]
-    samples: list[list[int]] = [[] for _ in inputs]
-    began = time.monotonic()
+    config, each = TimingConfig(subject.device, Policy(), lambda *_: None), len(calls)
     with flags(dtype, subject.threads, search=subject.device == "cuda"):
-        for number in range(_WARM_UP + _ROUNDS):
-            if number > _WARM_UP and time.monotonic() - began > _SECONDS:
-                break
-            for tensors, found in zip(inputs, samples, strict=True):
-                synchronise(subject.device)
-                started = time.perf_counter_ns()
-                loaded.module(*tensors)
-                synchronise(subject.device)
-                if number >= _WARM_UP:
-                    found.append(time.perf_counter_ns() - started)
-    return tuple(round(median(found)) for found in samples)
+        time_often(calls, config, _WARM_UP * each, _WARM_UP * each, 0.0)
+        samples = time_often(calls, config, each, _ROUNDS * each, _SECONDS)
+    return tuple(round(median(samples[place::each])) for place in range(each))

@@ -5,7 +5,7 @@ of a batch share. In a regime all floating inputs change together, but those tha
 from a normal distribution (times, positions, masks), states, which keep their scale, and inputs of one or two values.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -17,6 +17,8 @@ from bakeoff.worker.reference.error import Difference, difference, expected_dtyp
 from bakeoff.worker.reference.files import set_name
 from bakeoff.worker.subject import LoadedSubject, held_inputs
 
+NamedSets = Iterator[tuple[str, Mapping[str, Tensor]]]
+"""Sets of inputs, each with the name of its outputs."""
 _LARGE = 16.0
 """Factor of an outlier channel, and of the items beside one."""
 _NEARLY = 2.0**-8
@@ -49,7 +51,7 @@ def _power(values: Tensor, power: float) -> Tensor:
     return raised * (values.square().mean() / raised.square().mean()).sqrt()
 
 
-_CHANGES: Mapping[str, Callable[[Tensor], Tensor]] = {
+REGIMES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "x0.25": lambda values: values * 0.25,
     "x4": lambda values: values * 4.0,
     "x16": lambda values: values * 16.0,
@@ -58,8 +60,9 @@ _CHANGES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "sharper": partial(_power, power=2.0),
     "flatter": partial(_power, power=0.5),
 }
-_OF_LARGE_SETS = 3
-"""Regimes of a workload whose sets are so large that there are only two."""
+"""How values of an input change in each regime but those of BATCH; values may be overwritten."""
+FEW = 3
+"""Regimes of a workload whose sets are so large that there are only two, or whose references in fp64 take long."""
 
 
 def model_outputs(name: str) -> str:
@@ -90,7 +93,7 @@ def regime_names(loaded: LoadedSubject) -> tuple[str, ...]:
     """Return the regimes to try; () if no input may be changed, or no output is of real numbers."""
     if not scaled_inputs(loaded) or not any(spec.floating for spec in loaded.workload.outputs):
         return ()
-    names = tuple(_CHANGES) if loaded.workload.set_count > 2 else tuple(_CHANGES)[:_OF_LARGE_SETS]
+    names = tuple(REGIMES) if loaded.workload.set_count > 2 else tuple(REGIMES)[:FEW]
     return (*names, *BATCH) if _batch(loaded.workload) > 1 else names
 
 
@@ -109,11 +112,17 @@ def regime_inputs(loaded: LoadedSubject, name: str) -> dict[str, Tensor]:
     for key in scaled_inputs(loaded):
         changed = values[key].clone(memory_format=torch.contiguous_format)
         if name != "alone":
-            changed = _CHANGES[name](changed)
+            changed = REGIMES[name](changed)
         elif changed.shape[:1] == (batch,):
             changed[1:] *= _LARGE
         values[key] = changed
     return values
+
+
+def regime_sets(loaded: LoadedSubject, names: Sequence[str]) -> NamedSets:
+    """Yield (name, values) of regimes, made one at a time."""
+    for name in names:
+        yield model_outputs(name), regime_inputs(loaded, name)
 
 
 def counted_regimes(loaded: LoadedSubject, outputs: Mapping[str, tuple[Tensor, ...]]) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
 """Conditions of use: planted faults are found under the condition that shows them, an honest artifact has none."""
 
 import json
+import math
 import os
+import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ pytest.importorskip("torch", reason="artifacts are opened with torch")
 import torch
 from artifacts import copy, exported, manifest_of, rewrite
 from lab import Recorder, marked_folder
+from msgspec import UNSET
 from typer.testing import CliRunner
 
 from bakeoff.artifact import export as parent
@@ -111,6 +114,21 @@ def test_an_honest_artifact_is_right_or_refuses_by_name(artifact: Path, tmp_path
         assert any(line.startswith("checked: ") and "idle for 1 s" in line for line in lines)
 
 
+def test_state_of_one_stream_must_not_reach_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with marked_folder(tmp_path):
+        folder = exported("toy:tiny.stream/torch.export/fp32@cpu", tmp_path / "made", tmp_path / "runs").folder
+    names = ("four threads at once", "a second artifact alive", "strides and aliases")
+    for row in check(folder, names, monkeypatch):
+        assert row.result in ("right", "slower"), row
+        assert row.seen.endswith(" streams")
+    monkeypatch.setenv("PYTHONPATH", str(CANARIES), prepend=os.pathsep)
+    monkeypatch.setenv("CANARY_FAULT", "returns_its_own_buffers")
+    alone, beside = check(folder, ("another number of threads", "a second artifact alive"), monkeypatch)
+    assert alone.result in ("right", "slower"), "a stream by itself reads its state before the next call overwrites it"
+    assert beside.result == "wrong", beside
+    assert "video differs from a plain call's by" in beside.seen
+
+
 def test_every_condition_is_checked() -> None:
     from bakeoff.worker.export.conditions import CHECKS
 
@@ -144,8 +162,8 @@ def test_inputs_that_must_keep_their_values_do(artifact: Path) -> None:
     assert trial.condition().result in ("right", "slower")
     sample = opened.sample()
     for inputs in trial.inputs:
-        assert torch.equal(inputs[held], sample[held])
-    assert not all(torch.equal(trial.inputs[1][name], tensor) for name, tensor in sample.items())
+        assert torch.equal(inputs[0, "world", held], sample[held])
+    assert not all(torch.equal(trial.inputs[1][0, "world", name], tensor) for name, tensor in sample.items())
 
 
 def test_indices_are_held_against_the_limit_of_a_verification() -> None:
@@ -188,3 +206,60 @@ def test_a_manifest_without_conditions_has_the_bytes_that_it_had(artifact: Path)
     manifest = manifest_of(artifact)
     assert b"conditions" not in (artifact / MANIFEST).read_bytes()
     assert exported_digest(replace(manifest, digest="")) == manifest.digest
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "says"),
+    [
+        ("", 0, "right at x0.25, x4, x16, outlier, constant, sharper, flatter"),
+        ("has_a_table_to_20", 0, "right at x0.25, x4, constant, sharper, flatter; not at x16, outlier"),
+        ("has_a_table_to_5", 1, "; not at x4, x16, outlier, sharper"),
+    ],
+)
+def test_verify_replays_the_regimes_that_were_exported(
+    fault: str, code: int, says: str, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault:
+        monkeypatch.setenv("PYTHONPATH", str(CANARIES), prepend=os.pathsep)
+        monkeypatch.setenv("CANARY_FAULT", fault)
+    with marked_folder(tmp_path):
+        done = CliRunner().invoke(app, ["verify", str(artifact)])
+    assert done.exit_code == code, done.output
+    assert next(line for line in done.output.splitlines() if line.startswith("regimes: ")).endswith(says)
+    assert ("world/velocity at x4" in done.stderr) == bool(code)
+    assert ("narrow" in done.output) == bool(fault)
+
+
+def test_the_range_travels_and_calls_outside_of_it_are_counted(artifact: Path) -> None:
+    manifest = manifest_of(artifact)
+    checked = {port.name: port.checked for port in manifest.program("world").inputs}
+    sample = load(artifact).sample()
+    assert {name for name, span in checked.items() if span} == {"x", "cache_k", "cache_v"}, "times are not scaled"
+    size, top = float(sample["x"].square().mean().sqrt()), float(sample["x"].abs().max())
+    assert checked["x"] == pytest.approx((size / 4, size * 16, top * 16), rel=1e-3)
+    opened = load(artifact, count_outside=True)
+    found = []
+    for factor in (1.0, 0.26, 15.0, 30.0, 0.1, math.nan):
+        opened(**{name: tensor * (factor if name == "x" else 1.0) for name, tensor in sample.items()})
+        found.append(int(opened.outside))  # type: ignore[arg-type]
+    spike = sample["x"].clone()
+    spike[0, 0, 0] = top * 25
+    opened(**{**sample, "x": spike})
+    assert [*found, int(opened.outside)] == [0, 0, 0, 1, 2, 3, 4]  # type: ignore[arg-type]
+    assert opened.outside.calls == 7  # type: ignore[union-attr]
+    assert pickle.loads(pickle.dumps(opened)).outside.calls == 0
+    assert load(artifact).outside is None
+    program = manifest.program("world")
+    inputs = tuple(replace(port, checked=UNSET) for port in program.inputs)
+    rewrite(artifact, programs=(replace(program, inputs=inputs),))
+    with pytest.raises(BakeoffError, match="no checked values") as refused:
+        load(artifact, count_outside=True)
+    assert refused.value.code == "unsupported"
+
+
+def test_a_regime_of_another_version_is_refused_by_name(artifact: Path) -> None:
+    sample = manifest_of(artifact).sample
+    rewrite(artifact, sample=replace(sample, regimes={"x64": {"velocity": 1.0}}))
+    with pytest.raises(BakeoffError, match="'x64', which this version does not know") as refused:
+        parent.verify(artifact, manifest_of(artifact), False, Recorder())
+    assert refused.value.code == "bad-artifact"

@@ -93,7 +93,7 @@ class TestVerify:
     def test_json_holds_the_results(self, artifact: Path) -> None:
         ran = bakeoff("verify", str(artifact), "--json", cwd=artifact.parent)
         found = json.loads(ran.out)
-        assert [one["passed"] for one in found["result"]["checked"]] == [True, True]
+        assert [one["passed"] for one in found["result"]["checked"] if "regime" not in one] == [True, True]
         assert len(found["result"]["samples_ns"]) >= 10
         assert found["digest"] == manifest_of(artifact).digest
 

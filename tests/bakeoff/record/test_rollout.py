@@ -6,7 +6,7 @@ from math import isclose, log
 import pytest
 
 from bakeoff.record.pipeline import Curve, LoopParity, PipelineMeasurement, Rollout, UnitParity
-from bakeoff.record.rollout import MIX, broke, flicker, growth, horizon, nearest, rollout_text, standing
+from bakeoff.record.rollout import MIX, broke, flicker, flickers, growth, horizon, nearest, rollout_text, standing
 from bakeoff.record.schema import OutputParity
 
 
@@ -62,6 +62,20 @@ def test_flicker_is_the_median_error_of_changes_and_stands_beside_the_most_of_th
     assert found == (0.05, pytest.approx(2.5))
     assert flicker(Rollout(30.0, (mix,)), "video") == (0.05, None)
     assert flicker(Rollout(30.0, (curve(40.0),)), "video") is None, "an older record lacks it"
+
+
+@pytest.mark.parametrize(("own", "eager", "flickering"), [(0.05, 0.0, True), (0.05, 0.03, False), (0.04, 0.0, False)])
+def test_a_mix_flickers_by_more_than_twice_what_any_of_its_slots_and_eager_do(
+    own: float, eager: float, flickering: bool
+) -> None:
+    runs = {MIX: own, "only wm": 0.01, "only image": 0.02, "1 thread": eager}
+    rollout = Rollout(30.0, tuple(replace(curve(40.0, run=run), changes=(off, off)) for run, off in runs.items()))
+    found = flickers(rollout)
+    assert bool(found) == flickering
+    if found:
+        assert found.startswith("wm and image together: video is 5.0e-02 off")
+    assert flicker(rollout, "video") == (own, own / eager if eager else None), "beside equivalents of eager alone"
+    assert not flickers(Rollout(30.0, tuple(one for one in rollout.curves if not one.run.startswith("only "))))
 
 
 def test_a_curve_that_is_not_finite_breaks_where_eager_goes_on() -> None:

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import io
+import math
 import pickle
 import re
 import shutil
@@ -124,6 +125,21 @@ class TestCalls:
         assert applied.places[0].tuned == 2
         pipe.vae(X)  # its forward calls decode, with another gain
         assert applied.places[0].original == 2
+
+    def test_calls_outside_of_what_was_checked_are_counted_if_asked_for(
+        self, pipe: SimpleNamespace, artifacts: Path
+    ) -> None:
+        folder = artifacts / "vae"
+        (program,) = manifest_of(folder).programs
+        rewrite(folder, programs=(replace(program, inputs=(replace(program.inputs[0], checked=(0.5, 2.0, 8.0)),)),))
+        with bakeoff.apply(pipe, folder, count_outside=True) as applied:
+            for factor in (1.0, 1.0, 10.0, 0.1, math.nan):
+                pipe.vae.decode(X * factor, gain=2.0)
+            (place,) = applied.places
+            assert (place.tuned, place.original, place.outside) == (4, 1, 3)
+            assert "4 of 5 calls tuned, 3 outside of what was checked" in applied.report()
+        with bakeoff.apply(pipe, folder) as applied:
+            assert applied.places[0].outside is None
 
     @pytest.mark.parametrize(
         ("change", "reason"),

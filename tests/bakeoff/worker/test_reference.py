@@ -18,7 +18,7 @@ from bakeoff.models import component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, Subject
 from bakeoff.worker import subject as subjects
-from bakeoff.worker.reference import make
+from bakeoff.worker.reference import make, precision
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.make import make_reference
 from bakeoff.worker.reference.parity import Reference
@@ -105,14 +105,14 @@ def test_own_values_are_made_beside_cached_references_without_running_these_agai
 ) -> None:
     own_references(tmp_path, 1)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cached").iterdir()}
-    run, ran = make._run, []
+    run, ran = make.run_eager, []
 
     def log(*given: Any, **named: Any) -> Any:
         for name, outputs in run(*given, **named):
             ran.append(name)
             yield name, outputs
 
-    monkeypatch.setattr(make, "_run", log)
+    monkeypatch.setattr(make, "run_eager", log)
     own_references(tmp_path, 2)
     assert ran == ["changed0"]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cached").iterdir()} == before
@@ -336,12 +336,11 @@ def test_an_output_has_no_error_against_a_changed_reference(tmp_path: Path) -> N
 
 
 def test_all_calls_are_counted_before_they_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of the changed sets too; a further change runs those alone again. Regimes may take as long again, and do not
-    decide about the precision."""
+    """Of the changed sets too, first without and then with regimes; a further change runs the changed ones again."""
     counts: list[int] = []
     ran: list[list[str]] = []
     judged = iter((False, True))
-    precisions, run = make.reference_precisions, make._run
+    precisions, run = make.reference_precisions, make.run_eager
 
     def count(module: Any, elements: int, calls: Any, *rest: Any) -> Any:
         counts.extend(number for _, number in calls)
@@ -353,12 +352,11 @@ def test_all_calls_are_counted_before_they_run(monkeypatch: pytest.MonkeyPatch, 
         return outputs.items()
 
     monkeypatch.setattr(make, "reference_precisions", count)
-    monkeypatch.setattr(make, "_run", log)
+    monkeypatch.setattr(make, "run_eager", log)
     monkeypatch.setattr(make, "judges", lambda *_: next(judged))
     folder = made(tmp_path)
     regimes = {name for name in ran[0] if name.startswith("regime-")}
-    assert counts == [len(ran[0]) - len(regimes)] == [6]
-    assert len(regimes) == 7
+    assert counts == [len(ran[0]) - len(regimes), len(ran[0])] == [6, 13]
     assert ran[1:] == [["changed0", "changed1"]]
     assert ReferenceFiles(folder, None).about().change == CHANGES[1]
     loaded = load_subject(WORLD)
@@ -369,11 +367,22 @@ def test_all_calls_are_counted_before_they_run(monkeypatch: pytest.MonkeyPatch, 
     assert reference.differences(0, loaded.module(*loaded.sets[0].values()))[0].rel_l2 < 1e-5
 
 
+@pytest.mark.parametrize(("calls", "regimes"), [(13, 7), (12, 3), (9, 3), (8, 0), (6, 0)])
+def test_regimes_do_not_cost_references_their_precision(
+    calls: int, regimes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seconds = precision.fp64_seconds([(load_subject(WORLD).work, 1)], "cpu")
+    monkeypatch.setattr(precision, "_SECONDS", (calls + 0.5) * seconds)
+    make_reference(ReferenceJob(WORLD, (), str(tmp_path)), lambda *_: None)
+    about = ReferenceFiles(tmp_path, None).about()
+    assert (about.dtype, len(about.regimes)) == ("fp64", regimes)
+
+
 def test_references_that_run_out_of_memory_are_made_in_the_next_way(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ways = tuple(Precision(dtype, "cpu") for dtype in ("fp64", "fp32"))
-    run = make._run
+    run = make.run_eager
 
     def without_room(loaded: subjects.LoadedSubject, dtype: str, *rest: Any, **more: Any) -> Any:
         if dtype == "fp64":
@@ -381,7 +390,7 @@ def test_references_that_run_out_of_memory_are_made_in_the_next_way(
         return run(loaded, dtype, *rest, **more)
 
     monkeypatch.setattr(make, "reference_precisions", lambda *_: ways)
-    monkeypatch.setattr(make, "_run", without_room)
+    monkeypatch.setattr(make, "run_eager", without_room)
     reports: list[str] = []
     make_reference(ReferenceJob(WORLD, ("bf16",), str(tmp_path)), lambda _phase, detail="": reports.append(detail))
     assert [text for text in reports if text.startswith("eager ")] == ["eager fp64 on cpu", "eager fp32 on cpu"]

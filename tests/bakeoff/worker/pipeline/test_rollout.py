@@ -22,7 +22,7 @@ from bakeoff.models.pipelines.pipeline import Call, Key, Loop, Pipeline, Slot, U
 from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, PipelineJob
 from bakeoff.record.finding import Finding
 from bakeoff.record.pipeline import Curve, PipelineMeasurement, Rollout
-from bakeoff.record.rollout import MIX, growth, standing
+from bakeoff.record.rollout import MIX, ONLY, growth, standing
 from bakeoff.worker.pipeline.feeder import ProgramEngine
 from bakeoff.worker.pipeline.parity import LoopAbout, LoopCheck, Noise, compared, first_units
 from bakeoff.worker.pipeline.reference import make_loop_reference
@@ -192,9 +192,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("rollouts")
 
 
-def rollout_job(folder: Path, ways: dict[str, str]) -> PipelineJob:
+def rollout_job(folder: Path, ways: dict[str, str], pipeline: str = "toy_loops:Toy") -> PipelineJob:
     """A job of the toy loop over UNITS units, with their reference."""
-    job = make_job(folder, ways)
+    job = make_job(folder, ways, pipeline=pipeline)
     long = folder / "rollout"
     dtypes = {slot: str(measure.dtype) for slot, measure in job.programs}
     make_loop_reference(LoopReferenceJob(job.subject, (dtypes,), UNITS, str(long), free=True), Heard())
@@ -225,6 +225,22 @@ def test_eager_is_ok_for_all_units_and_stands_with_itself(ways: dict[str, str], 
     assert {curve.output for curve in by_run[MIX]} == {"x", "video", "state"}
     assert all(standing(made.rollout, one.output) == "with eager" for one in by_run[MIX])
     assert any(curve.errors != by_run["eager"][place].errors for place, curve in enumerate(by_run["start nudged 1"]))
+
+
+def test_a_step_cache_and_an_int8_slot_are_right_alone_and_flicker_together(folder: Path, tmp_path: Path) -> None:
+    """What int8 rounds up in one unit and down in the next, the cache extrapolates (NVIDIA/cosmos-framework#247)."""
+    int8, cache = {"world": "int8[least=0]+eager/fp32"}, {"stream": "loop_backends:CACHES_STEPS/fp32"}
+    runs = {}
+    for name, ways in (("int8", int8), ("cache", cache), ("both", int8 | cache)):
+        made = run(rollout_job(folder / "drift", {**EAGER, **ways}, "toy_loops:Drift"), tmp_path / name)
+        assert (made.status, made.reason) == ("ok", ""), name
+        assert made.rollout is not None
+        found = [finding.text for finding in made.findings if finding.code == "flicker"]
+        runs[name] = {curve.run for curve in made.rollout.curves if curve.run.startswith(ONLY)}, found
+    assert runs["int8"] == runs["cache"] == (set(), [])
+    alone, (text,) = runs["both"]
+    assert alone == {"only world", "only stream"}
+    assert text.startswith("world and stream together: video is ")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
 """Exports a mix of a pipeline as one folder: an artifact for each slot, and the list of calls."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from bakeoff.artifact.export import export, plan_export, staged
 from bakeoff.export.folder import read_manifest
 from bakeoff.export.manifest import MANIFEST, MIX, formatted
 from bakeoff.export.mix import MIX_SCHEMA, MixManifest, is_mix, read_mix, seal_mix
+from bakeoff.export.warmup import WARMUP, WarmCall, WarmUp
 from bakeoff.mix import SlotChoice
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.forecast import is_exported
@@ -59,6 +62,28 @@ def exported(made: PipelinePlan, folder: Path, runs: Path, progress: Progress) -
         except BakeoffError as error:
             found[str(mix.mix)] = str(error)
     return found
+
+
+def least_plan(find: Callable[[tuple[WarmCall, ...]], WarmUp]) -> WarmUp:
+    """Return the warm-up plan of a mix. `find` makes calls in a fresh process, runs units of the loop, and returns
+    those of their calls in which a counter moved.
+
+    These calls are the plan, less each without which no counter moves either. Raises BakeoffError if a counter moves
+    after all of them.
+    """
+    plan = find(())
+    if not plan.calls:
+        return plan
+    calls, proof = plan.calls, find(plan.calls)
+    if proof.calls:
+        late = proof.calls[0]
+        text = f"{late.program} compiles, allocates or captures in unit {late.unit}, after each such call was made once"
+        raise BakeoffError(f"no calls warm the mix up: {text}", "unsupported")
+    for call in plan.calls if len(calls) > 1 else ():
+        fewer = tuple(each for each in calls if each is not call)
+        if fewer and not (without := find(fewer)).calls:
+            calls, proof = fewer, without
+    return replace(proof, calls=calls)
 
 
 def is_whole(folder: Path) -> bool:

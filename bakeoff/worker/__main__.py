@@ -36,6 +36,7 @@ from bakeoff.process.jobs import (
     ReferenceJob,
     SampleJob,
     TraceJob,
+    WarmUpJob,
     WriteJob,
 )
 from bakeoff.record.codec import encode_json
@@ -72,7 +73,7 @@ def _device_of(job: Job) -> str:
             return job.subjects[0].device
         case TraceJob() | CompareJob() | WriteJob():
             return job.measure.subject.device
-        case ReferenceJob() | MeasureJob() | LoopReferenceJob() | PipelineJob() | AnchorJob():
+        case ReferenceJob() | MeasureJob() | LoopReferenceJob() | PipelineJob() | AnchorJob() | WarmUpJob():
             return job.subject.device
     return job.device
 

@@ -75,9 +75,10 @@ def make_job(
     preset: str = "tiny",
     weight_seed: int = 0,
     device: Device = "cpu",
+    pipeline: str = "toy_loops:Toy",
 ) -> PipelineJob:
     """A job for `backends/dtype` by slot, with its references, which later jobs in the same folder use again."""
-    subject = LoopSubject(loop_of("toy_loops:Toy", preset), weight_seed, 0, {}, device, 1)
+    subject = LoopSubject(loop_of(pipeline, preset), weight_seed, 0, {}, device, 1)
     programs = []
     for key in subject.loop.programs:
         text, _, dtype = ways[key.slot].rpartition("/")

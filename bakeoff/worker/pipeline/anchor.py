@@ -35,7 +35,7 @@ def anchor(job: AnchorJob, report: Reporter) -> tuple[Units, ...]:
             engines = {program.key: program.engine(job.subject.loop) for program in programs}
             dtypes = {program.made.slot: program.job.dtype for program in programs}
             runner = call_stage(lambda: LoopRunner(pipeline_of(job.subject), job.subject, engines, dtypes))
-            log = UnitLog(job.subject.loop, counters(programs), programs[0].job.policy.settle_ratio)
+            log = UnitLog(job.subject.loop, counters(engines), programs[0].job.policy.settle_ratio)
             return TimedUnits(runner, log, watch, device, report)
 
         mixes = [timed([built[place] for place in places]) for places in job.mixes]

@@ -45,9 +45,7 @@ class FlagsWarning(UserWarning):
     """A program is called while torch's global flags differ from those under which it was verified."""
 
 
-def load(
-    folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False, warm_up: bool = False
-) -> "Artifact":
+def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False, warm_up: bool = False) -> "Artifact":
     """Check an artifact's manifest, file hashes and host requirements, open its main program, and return the artifact.
 
     `threads` is the thread count of ONNX Runtime and OpenVINO, 0 for all cores; for torch use torch.set_num_threads.

@@ -53,8 +53,8 @@ def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False, 
     BakeoffError if a library is missing or cannot open the program. With `allow_mismatch` a Mismatch becomes a
     MismatchWarning, and the requirement is listed in `Artifact.mismatches`.
 
-    With `warm_up`, the programs of an artifact in a mix are called as the mix's warmup.json says, so that its loop makes
-    none of them compile, allocate or capture anything. Raises BadArtifact if there is no such plan.
+    With `warm_up`, programs of an artifact in a mix are called as the mix's warmup.json says, so that its loop makes
+    them compile, allocate or capture nothing more. Raises BadArtifact if there is no such plan.
 
     The first call of a program issues a FlagsWarning if torch's global flags differ from those under which it was
     verified, such as TF32 in convolutions, which torch allows by default. The warning lists the statements that set

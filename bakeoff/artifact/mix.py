@@ -41,13 +41,13 @@ def export_mix(
     with staged(target, force, is_whole) as part:
         for choice in entry.record.mix.slots:
             artifacts |= _export_slot(made, choice, part, runs, command, progress)
-        found = _exported(
-            made, entry.record.mix.slots, {name: str(part / each) for name, each in artifacts.items()}, progress
-        )
-        if isinstance(found.warmup, str):
-            progress.say(f"no {WARMUP}: {found.warmup}")
-        else:
+        folders = {name: str(part / folder) for name, folder in artifacts.items()}
+        found, warmup = _exported(made, entry.record.mix.slots, folders, progress), ""
+        if found.warmup is not None:
             (part / WARMUP).write_bytes(formatted(found.warmup))
+            warmup = hash_file(part, WARMUP).sha256
+        else:
+            progress.say(f"The mix is without {WARMUP}: {found.problem}")
         manifest = MixManifest(
             schema=MIX_SCHEMA,
             kind=MIX,
@@ -63,14 +63,14 @@ def export_mix(
             created=now(),
             command=command,
             record=entry.id,
-            warmup=hash_file(part, WARMUP).sha256 if isinstance(found.warmup, WarmUp) else UNSET,
+            warmup=warmup or UNSET,
         )
         (part / MANIFEST).write_bytes(formatted(seal_mix(manifest)))
 
 
-def exported(made: PipelinePlan, folder: Path, runs: Path, progress: Progress) -> dict[str, ExportedMix | str]:
-    """Export each mix to `folder`; return by its string the artifacts, or why it has none."""
-    found: dict[str, ExportedMix | str] = {}
+def exported(made: PipelinePlan, folder: Path, runs: Path, progress: Progress) -> dict[str, ExportedMix]:
+    """Export each mix to `folder`; return the artifacts by its string."""
+    found: dict[str, ExportedMix] = {}
     for mix in made.mixes:
         target, folders = folder / mix.slug, dict[str, str]()
         try:
@@ -79,7 +79,7 @@ def exported(made: PipelinePlan, folder: Path, runs: Path, progress: Progress) -
             folders = {name: str(target / folder) for name, folder in folders.items()}
             found[str(mix.mix)] = _exported(made, mix.mix.slots, folders, progress)
         except BakeoffError as error:
-            found[str(mix.mix)] = str(error)
+            found[str(mix.mix)] = ExportedMix(problem=str(error))
     return found
 
 
@@ -102,12 +102,12 @@ def _exported(
     manifests = [read_manifest(Path(folder)) for folder in dict.fromkeys(folders.values())]
     files = [file for one in manifests for file in one.files.values()]
     needs = dict.fromkeys(text for one in manifests for text in machines(one))
+    made_of = ExportedMix(folders, Shipped(sum(file.bytes for file in files), tuple(needs)))
     try:
         with device_lock(subject.device, progress.say, cache):
-            warmup: WarmUp | str = least_plan(find)
+            return replace(made_of, warmup=least_plan(find))
     except BakeoffError as error:
-        warmup = str(error)
-    return ExportedMix(folders, Shipped(sum(file.bytes for file in files), tuple(needs)), warmup)
+        return replace(made_of, problem=str(error))
 
 
 def least_plan(find: Callable[[tuple[WarmCall, ...]], WarmUp]) -> WarmUp:

@@ -99,7 +99,7 @@ def by_records(
         fastest = solved(replace(budget, objective=replace(objective, limits=others)))[0].candidates
         unstarted = next((mix.slots for mix in fastest if mix.slots not in made.started), None)
         if unstarted is not None:
-            text = f"first: no cold starts of {unstarted} on this machine with this code; run: {_cold_run(made, unstarted)}"
+            text = f"first: no cold start of {unstarted} by this machine and code; run: {_cold_run(made, unstarted)}"
             if not made.started:
                 raise BakeoffError(text, "no-record")
             notes.append(text)

@@ -59,9 +59,13 @@ def start_mix(
             continue
         if caches != "compiler":
             build_cache.open_folder(mix.cache_folder, anew=True)
-        offset, shipped = session.order.randrange(0, LARGEST_OFFSET, 16), exported if caches in _SHIPPED else None
-        assert not isinstance(shipped, str)
-        worker = MixWorker(session, mix, references, loop, offset, limits, running, True, shipped, caches == "warmed")
+        worker = MixWorker(
+            session, mix, references, loop, session.order.randrange(0, LARGEST_OFFSET, 16), limits, running, cold=True
+        )
+        if caches in _SHIPPED:
+            worker.artifacts = exported.folders
+        if caches == "warmed" and exported.warmup is not None:
+            worker.warm = exported.warmup.calls
         with worker:
             run_sustained(worker, limits, how, stop, running)
             outcome = worker.finish()
@@ -84,23 +88,21 @@ def start_mix(
     if stop():
         text = f"{counted(len(ended), 'start')} of {STARTS * len(kinds)}: the command was told to end"
         seen["few-units"] = new_finding("few-units", text)
-    shipped = None if isinstance(exported, str) else exported.shipped
-    return replace(record, starts=tuple(starts), shipped=shipped), [
-        one for code, one in seen.items() if code not in told
-    ]
+    record = replace(record, starts=tuple(starts), shipped=exported.shipped)
+    return record, [one for code, one in seen.items() if code not in told]
 
 
-def _lacking(mix: MixPlan, exported: ExportedMix | str) -> dict[Caches, str]:
+def _lacking(mix: MixPlan, exported: ExportedMix) -> dict[Caches, str]:
     """Return the kinds of caches that a mix cannot have, and why; "" where another kind's reason says it."""
     lacking: dict[Caches, str] = {} if mix.keeps_caches else {"compiler": "none of its backends keeps a cache"}
-    if isinstance(exported, str):
-        return lacking | {"artifact": exported, "warmed": ""}
-    warmup = exported.warmup
-    if isinstance(warmup, str):
-        lacking["warmed"] = warmup
-    elif not warmup.calls:
-        units = counted(warmup.units, "unit", form=",")
-        lacking["warmed"] = f"nothing to warm up: in {units} no call moved a counter ({', '.join(warmup.counters)})"
+    if not exported.folders:
+        return lacking | {"artifact": exported.problem, "warmed": ""}
+    plan = exported.warmup
+    if plan is None:
+        lacking["warmed"] = exported.problem
+    elif not plan.calls:
+        names = ", ".join(plan.counters)
+        lacking["warmed"] = f"no call is needed: in {counted(plan.units, 'unit', form=',')} none of {names} moved"
     return lacking
 
 

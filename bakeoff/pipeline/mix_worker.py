@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from statistics import median
 
-from bakeoff.export.warmup import WarmUp
+from bakeoff.export.warmup import WarmCall
 from bakeoff.machine import build_cache
-from bakeoff.pipeline.plan import ExportedMix, MixPlan
+from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.jobs import PipelineJob
 from bakeoff.process.phases import Block, UnitStamp
@@ -78,10 +78,10 @@ class MixWorker:
     """Seconds between the commands and their answers, summed over all turns, by this process's clock."""
     cold: bool = False
     """Whether the time from the start of its process counts."""
-    artifacts: ExportedMix | None = None
-    """To be loaded instead of built."""
-    warms_up: bool = False
-    """Whether to make the calls that warm these artifacts up."""
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    """Folder of the artifact with each `slot.program`, to be loaded instead of built."""
+    warm: tuple[WarmCall, ...] = ()
+    """Calls to make before the first session."""
     beside: int = 0
     """0: mixes open one after the other, since what one builds is in the others' way as they check their loops."""
     _worker: LiveWorker = field(init=False)
@@ -107,8 +107,8 @@ class MixWorker:
             horizon_db=request.horizon_db,
             sustained=request.sustained,
             cold=self.cold,
-            artifacts=dict(exported.folders) if (exported := self.artifacts) is not None else {},
-            warm=exported.warmup.calls if self.warms_up and exported and isinstance(exported.warmup, WarmUp) else (),
+            artifacts=dict(self.artifacts),
+            warm=self.warm,
         )
         timed = (UNIT,) if request.monitor else ()
         launch = replace(session.launch_of(mix, self.running), on_event=self._on_event, timed=timed)

@@ -93,13 +93,14 @@ class MixPlan:
 
 @dataclass(frozen=True, slots=True)
 class ExportedMix:
-    """The artifacts of a mix."""
+    """The artifacts of a mix; empty if it has none."""
 
-    folders: Mapping[str, str]
+    folders: Mapping[str, str] = field(default_factory=dict)
     """Folder of the artifact with each `slot.program`."""
-    shipped: Shipped
-    warmup: WarmUp | str
-    """The calls that warm it up, or why there are none."""
+    shipped: Shipped | None = None
+    warmup: WarmUp | None = None
+    problem: str = ""
+    """Why there are no artifacts, or no calls that warm them up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,8 @@ class PipelinePlan:
     slots: Mapping[str, Plan] = field(default_factory=dict)
     """For each slot, the plan of a sweep with the rows of all mixes, by which the slot's references are made."""
     mixes: tuple[MixPlan, ...] = ()
-    artifacts: Mapping[str, ExportedMix | str] = field(default_factory=dict)
-    """Of a cold run: the artifacts by the string of a mix, or why it has none."""
+    artifacts: Mapping[str, ExportedMix] = field(default_factory=dict)
+    """Of a cold run: the artifacts by the string of a mix."""
     started: Mapping[str, Started] = field(default_factory=dict)
     """What the newest cold starts of a mix measured on this host with this code, by its slots."""
     key: str = ""

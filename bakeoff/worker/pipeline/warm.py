@@ -68,7 +68,7 @@ def unwarmed(
         assert isinstance(one.engine, ModuleEngine)
         function = one.engine.function
 
-        def call(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        def call(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
             before = read()
             outputs = function(*inputs)
             if read() != before:

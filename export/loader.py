@@ -17,8 +17,10 @@ from bakeoff.export import requirements
 from bakeoff.export.folder import artifact_format_of, check_content, read_manifest
 from bakeoff.export.manifest import MANIFEST, Manifest, Port
 from bakeoff.export.manifest import Program as About
+from bakeoff.export.mix import read_mix, read_warmup
 from bakeoff.export.sample import Reader, sizes
 from bakeoff.export.torch_flags import differing_flags
+from bakeoff.export.warmup import inputs_of
 from bakeoff.machine import host
 from bakeoff.models.component import Carry, laid_out
 from bakeoff.models.errors import BakeoffError, ErrorCode
@@ -46,7 +48,12 @@ class FlagsWarning(UserWarning):
 
 
 def load(
-    folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False, count_outside: bool = False
+    folder: str | Path,
+    *,
+    threads: int = 0,
+    allow_mismatch: bool = False,
+    count_outside: bool = False,
+    warm_up: bool = False,
 ) -> "Artifact":
     """Check an artifact's manifest, file hashes and host requirements, open its main program, and return the artifact.
 
@@ -55,6 +62,9 @@ def load(
     BakeoffError if a library is missing or cannot open the program. With `allow_mismatch` a Mismatch becomes a
     MismatchWarning, and the requirement is listed in `Artifact.mismatches`. With `count_outside`, calls of the main
     program whose inputs are outside of what was checked are counted (`Artifact.outside`).
+
+    With `warm_up`, programs of an artifact in a mix are called as the mix's warmup.json says, so that its loop makes
+    them compile, allocate or capture nothing more. Raises BadArtifact if there is no such plan.
 
     The first call of a program issues a FlagsWarning if torch's global flags differ from those under which it was
     verified, such as TF32 in convolutions, which torch allows by default. The warning lists the statements that set
@@ -74,6 +84,12 @@ def load(
     counter = Outside(manifest) if count_outside else None
     opened = Artifact(path, manifest, artifact_format_of(manifest), threads or host.usable_cores(), found, counter)
     opened.program(manifest.main)
+    if warm_up:
+        mix = read_mix(path.parent)
+        for call in read_warmup(path.parent, mix).calls:
+            name = call.program.rpartition(".")[2]
+            if mix.artifacts.get(call.program) == path.name:
+                opened.program(name)(**inputs_of(call, Reader(path, manifest).inputs(0, name, manifest.device)))
     return opened
 
 

@@ -8,8 +8,9 @@ from typing import Literal
 import msgspec
 
 from bakeoff.backends.format import BadArtifact
-from bakeoff.export.folder import is_plain_name, read_manifest
+from bakeoff.export.folder import hash_file, is_plain_name, read_manifest
 from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, MIX, Head, digest_of, exported_digest, formatted
+from bakeoff.export.warmup import WARMUP, WarmUp
 from bakeoff.models.plain_file import read_plain
 
 MIX_SCHEMA = 3
@@ -38,6 +39,8 @@ class MixManifest:
     command: str
     record: str
     """Id of the run that confirmed the mix."""
+    warmup: str | msgspec.UnsetType = msgspec.UNSET
+    """SHA-256 of warmup.json, the calls to make before the first unit; absent if none warm the mix up."""
     digest: str = ""
     """Hash of this manifest with an empty `digest`."""
 
@@ -80,10 +83,22 @@ def read_mix(folder: Path) -> MixManifest:
     wrong = next((name for name in sorted(folders) if not is_plain_name(name) or name not in manifest.digests), None)
     if wrong is not None:
         raise BadArtifact(f"{MANIFEST} lists the artifact '{wrong}', which is not a folder of the mix; {again}")
-    missing = manifest.digests.keys() - set(os.listdir(folder))
+    missing = {*manifest.digests, *([WARMUP] if manifest.warmup else [])} - set(os.listdir(folder))
     if missing:
         raise BadArtifact(f"{min(missing)} is missing; copy the whole folder again")
     for name, digest in manifest.digests.items():
         if exported_digest(read_manifest(folder / name)) != digest:
             raise BadArtifact(f"{name} is not the artifact that was exported; copy the whole folder again")
+    if manifest.warmup and hash_file(folder, WARMUP).sha256 != manifest.warmup:
+        raise BadArtifact(f"{WARMUP} is not the one that was exported; copy the whole folder again")
     return manifest
+
+
+def read_warmup(folder: Path, mix: MixManifest) -> WarmUp:
+    """Read the warm-up plan of a mix in `folder`. Raises BadArtifact if it has none, or if it cannot be read."""
+    if not mix.warmup:
+        raise BadArtifact(f"{folder.name} has no {WARMUP}, since no calls warm it up; load it without warm_up")
+    try:
+        return msgspec.json.decode(read_plain(folder / WARMUP, LARGEST_MANIFEST), type=WarmUp)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadArtifact(f"{WARMUP} cannot be read: {error}; export the mix again") from error

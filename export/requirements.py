@@ -7,6 +7,7 @@ from dataclasses import replace
 from packaging.version import Version
 
 from bakeoff.backends.format import HostRequirement
+from bakeoff.export.manifest import Manifest
 from bakeoff.machine import host
 
 _LIBRARIES = {
@@ -28,6 +29,9 @@ _ADVICE = {
     "driver": "update the NVIDIA driver",
     "machine": "export it on a host of this architecture",
 }
+
+
+_OF_MACHINES = ("machine", "cpu flags", "gpu", "compute capability")
 
 
 def facts() -> dict[str, str]:
@@ -62,6 +66,14 @@ def with_host_values(needs: Iterable[HostRequirement], here: Mapping[str, str]) 
     """
     filled = (need if need.value else replace(need, value=here.get(need.what, "")) for need in needs)
     return tuple(dict.fromkeys(need for need in filled if need.value))
+
+
+def machines(manifest: Manifest) -> tuple[str, ...]:
+    """Return what a machine must be or have to load an artifact, beside libraries and drivers."""
+    own = {need.what: need.value for need in manifest.needs if need.what in _OF_MACHINES}
+    if "cpu flags" in own:
+        own["cpu flags"] = f"of {manifest.built_on.get('cpu', 'the CPU that exported it')}"
+    return tuple(f"{what} {value}" for what, value in own.items()) or (f"any {manifest.device}",)
 
 
 def unmet(needs: Iterable[HostRequirement], here: Mapping[str, str]) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ from bakeoff.sweeps.row import measure_job
 
 FRAMES = 10
 """Number of frames in the sample of a stream."""
-_DEADLINE_S = 1800.0
+DEADLINE_S = 1800.0
 CONDITION_S, _OPENED, _CALLED = 60.0, 4, 500
 """Limit of one condition: seconds, and what it takes to open the artifact and to call it, so many times."""
 _HERE, _RENAME_EXCHANGE = -100, 2
@@ -107,7 +107,7 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
             """Do a job in a worker; the workers of an export run one after the other."""
             running = progress.start(0, 0, f"{first.variant}: {what}")
             log = cache / "logs" / "export" / f"{part.name.strip('.')}-{what.partition(',')[0].replace(' ', '-')}.log"
-            outcome = run_job(job, result, Launch(environment, Deadlines(_DEADLINE_S), log, running.event))
+            outcome = run_job(job, result, Launch(environment, Deadlines(DEADLINE_S), log, running.event))
             value = outcome.result_of(what, log)
             running.finish("ok", f"{outcome.wall_s:.0f} s, peak {value.peak_bytes >> 20} MiB")
             return value
@@ -325,7 +325,7 @@ def _figures(stored: Stored) -> MeasuredFigures:
 
 
 def verify(
-    folder: Path, manifest: Manifest, allow_mismatch: bool, progress: Progress, *, seconds: float = _DEADLINE_S
+    folder: Path, manifest: Manifest, allow_mismatch: bool, progress: Progress, *, seconds: float = DEADLINE_S
 ) -> VerifyResult:
     """Compare an artifact with its sample in a fresh process, limited to `seconds`.
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 def budget(
     options: PipelineOptions,
     objective: Annotated[
-        str, typer.Option(help="Limits of the fastest mix: mean<=40ms, fps>=24, p99<=50ms, memory<=8GiB, sqnr>=30.")
+        str,
+        typer.Option(
+            help="Limits of the fastest mix: mean<=40ms, fps>=24, p99<=50ms, memory<=8GiB, sqnr>=30, first<=5s."
+        ),
     ] = "mean",
     classes: Annotated[
         list[str] | None, typer.Option(help="Kinds of quantisation that are allowed, or none; as in fp8,dynamic.")

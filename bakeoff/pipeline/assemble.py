@@ -73,6 +73,7 @@ def make_record(
         budget=request.budget,
         forecast=mix.forecast,
         sustained=request.sustained,
+        started=plan.started.get(mix.mix.variants),
     )
 
 

@@ -8,7 +8,7 @@ from bakeoff.machine import build_cache
 from bakeoff.models.words import counted
 from bakeoff.pipeline.assemble import make_record
 from bakeoff.pipeline.mix_worker import Limits, MixWorker, run_sustained
-from bakeoff.pipeline.plan import MixPlan
+from bakeoff.pipeline.plan import ExportedMix, MixPlan
 from bakeoff.pipeline.request import STARTS
 from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.supervisor import Outcome
@@ -23,10 +23,12 @@ _PARTS = {
     "weights": "weights",
     "open": "load",
     "build": "compile",
+    "warm-up": "warm-up",
     "headers": "compile",
     "bind": "opening",
 }
 """Part of a start that a phase belongs to."""
+_SHIPPED = ("artifact", "warmed")
 _OF_THE_LAB = ("check", "loop check", "prove")
 
 
@@ -44,14 +46,11 @@ def start_mix(
     A process that finds nothing fills the caches for the next one. A kind of which a process ends without any unit is
     started no more. Raises BakeoffError if the request itself was wrong.
     """
-    how, artifacts, starts = session.plan.request.sustained, session.plan.artifacts[str(mix.mix)], list[Start]()
+    how, exported = session.plan.request.sustained, session.plan.artifacts[str(mix.mix)]
     assert how is not None
-    if not mix.keeps_caches:
-        starts.append(Start("compiler", problem="none of its backends keeps a cache"))
-    if isinstance(artifacts, str):
-        starts.append(Start("artifact", problem=artifacts))
-        artifacts = {}
-    kinds = [kind for kind in get_args(Caches) if kind not in {start.caches for start in starts}]
+    lacking = _lacking(mix, exported)
+    starts = [Start(caches, problem=problem) for caches, problem in lacking.items() if problem]
+    kinds = [caches for caches in get_args(Caches) if caches not in lacking]
     limits = replace(limits, seconds=limits.seconds / STARTS / len(kinds))
     ended, given_up = list[tuple[Caches, MixWorker, Outcome]](), set[Caches]()
     running = session.context.progress.start(0, 0, f"{mix.mix.subject}: {mix.label}, started {STARTS} times")
@@ -60,8 +59,13 @@ def start_mix(
             continue
         if caches != "compiler":
             build_cache.open_folder(mix.cache_folder, anew=True)
-        offset, shipped = session.order.randrange(0, LARGEST_OFFSET, 16), artifacts if caches == "artifact" else {}
-        worker = MixWorker(session, mix, references, loop, offset, limits, running, cold=True, artifacts=shipped)
+        worker = MixWorker(
+            session, mix, references, loop, session.order.randrange(0, LARGEST_OFFSET, 16), limits, running, cold=True
+        )
+        if caches in _SHIPPED:
+            worker.artifacts = exported.folders
+        if caches == "warmed" and exported.warmup is not None:
+            worker.warm = exported.warmup.calls
         with worker:
             run_sustained(worker, limits, how, stop, running)
             outcome = worker.finish()
@@ -71,11 +75,11 @@ def start_mix(
         starts.append(_start(caches, worker, outcome))
         ended.append((caches, worker, outcome))
         if not worker.stamps:
-            given_up |= {caches} if caches == "artifact" else {"none", "compiler"}
+            given_up |= {caches} if caches in _SHIPPED else {"none", "compiler"}
         else:
             build_cache.mark_finished(mix.cache_folder)
     running.finish("done", counted(len(ended), "process", "processes"))
-    built = [each for each in ended if each[0] != "artifact"] or ended
+    built = [each for each in ended if each[0] not in _SHIPPED] or ended
     failed = (each for each in built if each[2].kind != "result" or each[2].value.status != "ok")
     _, worker, outcome = next(failed, built[0])
     seen = {one.code: one for *_, each in ended if each.kind == "result" for one in each.value.findings}
@@ -84,7 +88,22 @@ def start_mix(
     if stop():
         text = f"{counted(len(ended), 'start')} of {STARTS * len(kinds)}: the command was told to end"
         seen["few-units"] = new_finding("few-units", text)
-    return replace(record, starts=tuple(starts)), [one for code, one in seen.items() if code not in told]
+    record = replace(record, starts=tuple(starts), shipped=exported.shipped)
+    return record, [one for code, one in seen.items() if code not in told]
+
+
+def _lacking(mix: MixPlan, exported: ExportedMix) -> dict[Caches, str]:
+    """Return the kinds of caches that a mix cannot have, and why; "" where another kind's reason says it."""
+    lacking: dict[Caches, str] = {} if mix.keeps_caches else {"compiler": "none of its backends keeps a cache"}
+    if not exported.folders:
+        return lacking | {"artifact": exported.problem, "warmed": ""}
+    plan = exported.warmup
+    if plan is None:
+        lacking["warmed"] = exported.problem
+    elif not plan.calls:
+        names = ", ".join(plan.counters)
+        lacking["warmed"] = f"no call is needed: in {counted(plan.units, 'unit', form=',')} none of {names} moved"
+    return lacking
 
 
 def _start(caches: Caches, worker: MixWorker, outcome: Outcome) -> Start:

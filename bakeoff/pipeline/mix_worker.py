@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from statistics import median
 
+from bakeoff.export.warmup import WarmCall
 from bakeoff.machine import build_cache
 from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
@@ -81,6 +82,8 @@ class MixWorker:
     """Whether the time from the start of its process counts."""
     artifacts: Mapping[str, str] = field(default_factory=dict)
     """Folder of the artifact with each `slot.program`, to be loaded instead of built."""
+    warm: tuple[WarmCall, ...] = ()
+    """Calls to make before the first session."""
     beside: int = 0
     """0: mixes open one after the other, since what one builds is in the others' way as they check their loops."""
     _worker: LiveWorker = field(init=False)
@@ -107,6 +110,7 @@ class MixWorker:
             sustained=request.sustained,
             cold=self.cold,
             artifacts=dict(self.artifacts),
+            warm=self.warm,
         )
         timed = (UNIT,) if request.monitor else ()
         launch = replace(session.launch_of(mix, self.running), on_event=self._on_event, timed=timed)

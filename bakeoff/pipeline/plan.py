@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bakeoff.backends import resolve_backend
+from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.export.warmup import WarmUp
 from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
@@ -13,6 +14,7 @@ from bakeoff.mix import Mix, SlotChoice
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names
 from bakeoff.models.pipelines.pipeline import Key, Loop, Slot
+from bakeoff.models.types import Device
 from bakeoff.pipeline.describe import described_loop, with_models
 from bakeoff.pipeline.forecast import forecasts, promised
 from bakeoff.pipeline.parts import KnownParts, known_parts, usable
@@ -36,8 +38,11 @@ from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Precheck, Row, build_environment, lasting, short_of_memory
 from bakeoff.process.jobs import LoopSubject
+from bakeoff.record.deadline import started
 from bakeoff.record.forecast import shown_spread
-from bakeoff.record.pipeline import Forecast
+from bakeoff.record.pipeline import Forecast, Shipped, Started
+from bakeoff.record.schema import BackendSource, libraries
+from bakeoff.record.source import backend_source, component_hash, instrument_hash, pipeline_hash
 from bakeoff.record.store import Stored, StoredPipeline, load_all, of_one_host
 from bakeoff.sweeps.progress import Progress
 
@@ -87,6 +92,18 @@ class MixPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportedMix:
+    """The artifacts of a mix; empty if it has none."""
+
+    folders: Mapping[str, str] = field(default_factory=dict)
+    """Folder of the artifact with each `slot.program`."""
+    shipped: Shipped | None = None
+    warmup: WarmUp | None = None
+    problem: str = ""
+    """Why there are no artifacts, or no calls that warm them up."""
+
+
+@dataclass(frozen=True, slots=True)
 class PipelinePlan:
     """A pipeline's loop with all programs, the records that can fill its slots, and the mixes that a run needs."""
 
@@ -106,8 +123,10 @@ class PipelinePlan:
     slots: Mapping[str, Plan] = field(default_factory=dict)
     """For each slot, the plan of a sweep with the rows of all mixes, by which the slot's references are made."""
     mixes: tuple[MixPlan, ...] = ()
-    artifacts: Mapping[str, Mapping[str, str] | str] = field(default_factory=dict)
-    """Of a cold run: by the string of a mix, the folder of each `slot.program`'s artifact, or why it has none."""
+    artifacts: Mapping[str, ExportedMix] = field(default_factory=dict)
+    """Of a cold run: the artifacts by the string of a mix."""
+    started: Mapping[str, Started] = field(default_factory=dict)
+    """What the newest cold starts of a mix measured on this host with this code, by its slots."""
     key: str = ""
     """Hash of what must be the same for `--resume`: mixes, policy, units, profile, host, versions and commit."""
 
@@ -211,7 +230,33 @@ def make_programs(
         spread=shown_spread(ran),
         anchored_spread=shown_spread(ran, anchored=True),
         notes=loop.notes,
+        started=_started(stored.sustained, loop, digest(computed), first.device, first.threads),
     )
+
+
+def _started(
+    stored: Sequence[StoredPipeline], loop: Loop, subject_id: str, device: Device, threads: int
+) -> dict[str, Started]:
+    """Return `PipelinePlan.started` of these records, the oldest first."""
+
+    def is_current(backend: BackendSource) -> bool:
+        return backend.name in backend_names() and backend_source(backend.name) == backend
+
+    found = dict[str, Started]()
+    for entry in of_one_host(stored, this_machine(device)):
+        record = entry.record
+        same = (record.subject_id, record.mix.device, record.threads, record.status)
+        if same != (subject_id, device, threads, "ok") or record.libraries != libraries(host.read_versions()):
+            continue
+        sources = [one.source for one in record.measurement.programs if one.source is not None]
+        if (
+            (record.loop_hash, record.instrument) == (pipeline_hash(loop.reference), instrument_hash())
+            and {one.component for one in sources} <= {component_hash(slot.component) for slot in loop.slots}
+            and all(is_current(each) for one in sources for each in one.backends)
+            and (figures := started(entry.id, record)) is not None
+        ):
+            found[record.mix.variants] = figures
+    return found
 
 
 def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress) -> PipelinePlan:

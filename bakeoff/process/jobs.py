@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from bakeoff.backends.format import WrittenProgram
 from bakeoff.export.manifest import OutputCheck, Program, Sample, Span
+from bakeoff.export.warmup import WarmCall
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.brought.about import Source
 from bakeoff.models.component import Quantisation, Stream, Work
@@ -277,6 +278,21 @@ class PipelineJob:
     what a deployment must."""
     artifacts: dict[str, str] = field(default_factory=dict)
     """Folder of the artifact with each `slot.program`, to be loaded instead of built; empty: all are built."""
+    warm: tuple[WarmCall, ...] = ()
+    """Calls to make before the first session is opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUpJob:
+    """Job to load a mix's artifacts, make some calls, and find those of its units that are not warm after them."""
+
+    DONE_BY: ClassVar[str] = "pipeline.warm.find_unwarmed"
+    subject: LoopSubject
+    dtypes: dict[str, str]
+    """Dtype of each slot."""
+    artifacts: dict[str, str]
+    """As in a PipelineJob."""
+    calls: tuple[WarmCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,6 +477,7 @@ Job = (
     | CompareJob
     | LoopReferenceJob
     | PipelineJob
+    | WarmUpJob
     | CeilingsJob
     | ClockJob
     | SampleJob

@@ -7,6 +7,7 @@ from typing import Final
 
 from bakeoff.models.words import counted
 from bakeoff.record.account import account, steady
+from bakeoff.record.deadline import first_ms
 from bakeoff.record.finalists import LimitCheck, Word, worst
 from bakeoff.record.forecast import forecast_of, least
 from bakeoff.record.frames import before_after, figures, nearest_rank
@@ -34,12 +35,19 @@ def check_forecast(forecast: Forecast, budget: Budget) -> tuple[LimitCheck, ...]
         "fps": budget.frames * 1000 / forecast.ms if forecast.ms else None,
         "memory": forecast.memory_bytes,
         "sqnr": forecast.sqnr_db,
+        "first": forecast.first_ms[0] if forecast.first_ms is not None else None,
     }
     intervals: dict[Figure, tuple[float, float]] = {}
     if forecast.interval is not None and (low := forecast.interval[0]):
         high = forecast.interval[1]
         intervals = {"mean": (low, high), "fps": (budget.frames * 1000 / high, budget.frames * 1000 / low)}
-    return _checks(budget.objective, values, {"p99": "only a run tells"}, intervals)
+    if forecast.first_ms is not None:
+        _, first_low, first_high = forecast.first_ms
+        intervals["first"] = (first_low or 0.0, inf if first_high is None else first_high)
+    return _checks(budget.objective, values, {"p99": "only a run tells", **_NO_START}, intervals)
+
+
+_NO_START: Final = {"first": "no cold start of it was measured, or no start had a good frame"}
 
 
 def measured(record: PipelineRecord) -> Mapping[Figure, float | None]:
@@ -52,6 +60,7 @@ def measured(record: PipelineRecord) -> Mapping[Figure, float | None]:
         "p99": nearest_rank(walls, 0.99) if len(walls) >= FEWEST_FOR_P99 else None,
         "memory": memory.peak_bytes if memory is not None else None,
         "sqnr": least([sqnr_db(program.parity) for program in record.measurement.programs]),
+        "first": (first_ms(record.started) or (None,))[0],
     }
 
 
@@ -59,7 +68,11 @@ def check_run(record: PipelineRecord, objective: Objective) -> tuple[LimitCheck,
     """Check what was measured of a mix against each limit."""
     units = record.measurement.units
     count = counted(len(steady(units)) if units is not None else 0, "steady unit")
-    why = {"p99": f"{count} of the {FEWEST_FOR_P99} that it takes", "sqnr": "not every program was checked"}
+    why = {
+        "p99": f"{count} of the {FEWEST_FOR_P99} that it takes",
+        "sqnr": "not every program was checked",
+        **_NO_START,
+    }
     return _checks(objective, measured(record), why)
 
 

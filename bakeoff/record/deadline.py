@@ -7,10 +7,11 @@ unit makes one late unit unless the mix falls behind.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Final
+from statistics import median
+from typing import Final, get_args
 
 from bakeoff.record.frames import nearest_rank
-from bakeoff.record.pipeline import Caches, PipelineRecord, Start, Sustained
+from bakeoff.record.pipeline import Caches, PipelineRecord, Start, Started, Sustained
 from bakeoff.record.statistics import interval_ranks, quantile_ranks, summarise_ns
 
 PERCENTILES: Final = {"median": (0.5, 1), "p90": (0.9, 10), "p99": (0.99, 100), "p99.9": (0.999, 1000)}
@@ -145,6 +146,22 @@ def starts_of(record: PipelineRecord, caches: Caches) -> list[tuple[Start, First
     made = [(start, first_frames(start, fps)) for start in record.starts if start.caches == caches]
     found = [(start, figures) for start, figures in made if figures is not None]
     return sorted(found, key=lambda pair: (pair[1].good_ns, pair[1].first_ns))
+
+
+def started(id: str, record: PipelineRecord) -> Started | None:
+    """Return what the starts of a record measured; None if none made a frame."""
+    own = {caches: found for caches in get_args(Caches) if (found := starts_of(record, caches))}
+    good = {caches: percentile([made.good_ns for _, made in found], "median") for caches, found in own.items()}
+    compiled = {caches: round(median(start.parts_ns["compile"] for start, _ in found)) for caches, found in own.items()}
+    known = {caches: each for caches, each in good.items() if each is not None}
+    return Started(id, known, compiled, record.shipped) if known else None
+
+
+def first_ms(figures: Started | None) -> tuple[float, float | None, float | None] | None:
+    """Return the time to the first good frame as `Forecast.first_ms` has it; an end that is not known is None."""
+    median_ns, *ends = figures.good_ns[figures.caches] if figures is not None else (NEVER_NS, None, None)
+    low, high = (None if ns is None or ns == NEVER_NS else ns / 1e6 for ns in ends)
+    return None if median_ns == NEVER_NS else (median_ns / 1e6, low, high)
 
 
 def viewer_of(record: PipelineRecord) -> Viewer | None:

@@ -9,7 +9,7 @@ from bakeoff.models.errors import BakeoffError
 
 Goal = Literal["latency", "throughput", "mean", "p99", "memory", "energy"]
 """Former records have the last three."""
-Figure = Literal["p95", "p99", "memory", "mean", "fps", "sqnr", "build"]
+Figure = Literal["p95", "p99", "memory", "mean", "fps", "sqnr", "first", "build"]
 """Former records have `build`."""
 Unit = Literal["us", "ms", "s", "MiB", "GiB", "dB", ""]
 
@@ -23,6 +23,7 @@ _UNITS: Final[Mapping[str, Mapping[str, float]]] = {
     "mean": _MS,
     "fps": {"": 1.0},
     "sqnr": {"dB": 1.0, "": 1.0},
+    "first": _MS,
     "build": {"s": 1.0},
 }
 """Units of each figure, with their factors to milliseconds, bytes, frames a second, decibels and seconds."""
@@ -113,8 +114,8 @@ OF_SWEEP: Final = Grammar(
 )
 OF_BUDGET: Final = Grammar(
     ("mean",),
-    ("mean", "fps", "p99", "memory", "sqnr"),
-    "give limits such as mean<=40ms, fps>=24, p99<=50ms, memory<=8GiB or sqnr>=30, separated by commas",
+    ("mean", "fps", "p99", "memory", "sqnr", "first"),
+    "give limits such as mean<=40ms, fps>=24, p99<=50ms, memory<=8GiB, sqnr>=30 or first<=5s, separated by commas",
 )
 
 

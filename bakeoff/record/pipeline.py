@@ -2,7 +2,7 @@
 mix."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from bakeoff.mix import Mix
 from bakeoff.models.component import Quantisation
@@ -341,8 +341,37 @@ class Sustained:
     shown."""
 
 
-Caches = Literal["artifact", "none", "compiler"]
-"""What a fresh process finds of its mix: exported artifacts, nothing, or the caches that an earlier build left."""
+Caches = Literal["warmed", "artifact", "none", "compiler"]
+"""What a fresh process finds of its mix: exported artifacts, whose warm-up plan it plays or not, nothing, or the caches
+that an earlier build left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """A mix as artifacts."""
+
+    bytes: int
+    """Size of all their files."""
+    needs: tuple[str, ...]
+    """What a machine must be or have to load them, beside libraries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What cold starts of a mix measured, as its later runs and budgets state it."""
+
+    record: str
+    """Id of their record."""
+    good_ns: dict[Caches, tuple[int, int | None, int | None]]
+    """Median of the time to the first good frame, and the ends of its 95 % interval."""
+    compile_ns: dict[Caches, int]
+    """Median time to build all programs."""
+    shipped: Shipped | None
+
+    @property
+    def caches(self) -> Caches:
+        """The state of caches in which it would be deployed: as artifacts, where it can be."""
+        return min(self.good_ns, key=get_args(Caches).index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +437,9 @@ class Forecast:
     version promised it, by medians."""
     parts_ms: dict[str, float] = field(default_factory=dict)
     """By slot the time of its calls, and `between programs`; they add up to `ms`."""
+    first_ms: tuple[float, float | None, float | None] | None = None
+    """Median time to the first good frame in cold starts of the mix, and the ends of its interval. None: no start of
+    it was measured, or half of them had none."""
     anchored: bool = False
     """Whether units of the mix were timed in turns with those of others, just before it ran."""
 
@@ -471,6 +503,10 @@ class PipelineRecord(Header):
     """None for a run of a number of units."""
     starts: tuple[Start, ...] = ()
     """Fresh processes, in the order in which they ran; before them one with a problem for caches that cannot be had."""
+    shipped: Shipped | None = None
+    """The artifacts of a cold run; None if it had none."""
+    started: Started | None = None
+    """What cold starts of the same mix and code had measured before this run; None if nothing."""
 
     @property
     def status(self) -> Status:

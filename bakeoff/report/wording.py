@@ -123,6 +123,9 @@ def _figure(check: LimitCheck) -> str:
             return _rate(value)
         case "sqnr":
             return f"{value:.1f} dB"
+        case "first":
+            ends = "" if check.low is None else f" [{check.low / 1e3:.2f}, {(check.high or 0.0) / 1e3:.2f}]"
+            return f"{value / 1e3:.2f} s{ends}"
     if check.low is None and check.high is None and not check.why:
         return f"{milliseconds(value)} ms"
     low = "-" if check.low is None else milliseconds(check.low, value)

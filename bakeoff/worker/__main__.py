@@ -35,6 +35,7 @@ from bakeoff.process.jobs import (
     ReferenceJob,
     SampleJob,
     TraceJob,
+    WarmUpJob,
     WriteJob,
 )
 from bakeoff.record.codec import encode_json
@@ -71,7 +72,7 @@ def _device_of(job: Job) -> str:
             return job.subjects[0].device
         case TraceJob() | CompareJob() | WriteJob():
             return job.measure.subject.device
-        case ReferenceJob() | MeasureJob() | LoopReferenceJob() | PipelineJob():
+        case ReferenceJob() | MeasureJob() | LoopReferenceJob() | PipelineJob() | WarmUpJob():
             return job.subject.device
     return job.device
 

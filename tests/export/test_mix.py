@@ -1,5 +1,6 @@
 """A mix as a folder: exported once, each artifact verified in a fresh process; what is refused, and what is wrong."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import artifacts
+import msgspec
 import pytest
 import torch
 from lab import Recorder, marked_folder
@@ -19,10 +21,11 @@ from bakeoff.artifact.mix import export_mix, is_whole
 from bakeoff.artifact.mix import exported as exported_mixes
 from bakeoff.backends.format import BadArtifact
 from bakeoff.cli import app
-from bakeoff.export import load
+from bakeoff.export import Program, load
 from bakeoff.export.folder import read_manifest
 from bakeoff.export.manifest import MANIFEST, Condition, Conditions, formatted
-from bakeoff.export.mix import is_mix, read_mix, seal_mix
+from bakeoff.export.mix import MixManifest, is_mix, read_mix, read_warmup, seal_mix
+from bakeoff.export.warmup import WARMUP, WarmCall, WarmUp
 from bakeoff.models.toy.network import Toy
 from bakeoff.models.toy.spec import Config
 from bakeoff.models.weights import randomize
@@ -70,7 +73,7 @@ def verified(folder: Path, *arguments: str) -> Any:
 
 def test_the_folder_holds_artifacts_and_lists_the_calls(exported: Path) -> None:
     manifest = read_mix(exported)
-    assert set(os.listdir(exported)) == {MANIFEST, *manifest.artifacts.values()}
+    assert set(os.listdir(exported)) == {MANIFEST, WARMUP, *manifest.artifacts.values()}
     assert set(manifest.artifacts) == {"wm.world", "image.picture"}
     assert manifest.calls == ((), ("wm.world", "wm.world", "image.picture"))
     assert (manifest.loop, len(manifest.loop_hash)) == ("loops:Small", 12)
@@ -132,6 +135,49 @@ def test_a_mix_with_a_slot_that_cannot_be_exported_says_so_before_another_one_is
         assert isinstance(why, str)
         assert why.startswith("eager has no artifact format")
         assert not [*(tmp_path / "work").rglob("*")]
+
+
+def test_load_makes_the_calls_of_the_plan_for_its_programs_when_asked(
+    mix: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, calls = Program.__call__, list[tuple[str, dict[str, torch.Tensor]]]()
+
+    def called(self: Program, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        calls.append((self.about.name, inputs))
+        return made(self, **inputs)
+
+    monkeypatch.setattr(Program, "__call__", called)
+    plan = read_warmup(mix, read_mix(mix))
+    assert plan.units == 1000
+    with_call(mix, WarmCall("wm.world", 0, {"t": (0.25,)}, {"cache_k": (1, 0, 3)}))
+    load(mix / "image.picture", warm_up=True)
+    assert calls == [], "of another artifact"
+    artifact = load(mix / "wm.world", warm_up=True)
+    ((name, inputs),) = calls
+    assert name == "world"
+    assert float(inputs["t"]) == 0.25
+    assert not inputs["cache_k"][:, :3].any()
+    assert torch.equal(inputs["cache_k"][:, 3:], artifact.sample()["cache_k"][:, 3:])
+    for values in ({"t": (0.25, 0.5)}, {"unknown": (1.0,)}):
+        with_call(mix, WarmCall("wm.world", 0, values, {}))
+        with pytest.raises(BadArtifact, match=r"warmup\.json has a call of wm\.world that does not fit its inputs"):
+            load(mix / "wm.world", warm_up=True)
+    (mix / WARMUP).write_bytes(formatted(plan))
+    with pytest.raises(BadArtifact, match=r"warmup\.json is not the one that was exported"):
+        load(mix / "wm.world", warm_up=True)
+    with_call(mix, WarmCall("wm.world", 0, {}, {}))
+    rewrite(mix, warmup=msgspec.UNSET)
+    with pytest.raises(BadArtifact, match=r"has no warmup\.json"):
+        load(mix / "wm.world", warm_up=True)
+
+
+def with_call(folder: Path, call: WarmCall) -> None:
+    """Make this the only call of the mix's plan."""
+    content = formatted(WarmUp((call,), 1, ()))
+    (folder / WARMUP).write_bytes(content)
+    manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=MixManifest)
+    sealed = seal_mix(replace(manifest, warmup=hashlib.sha256(content).hexdigest()))
+    (folder / MANIFEST).write_bytes(formatted(sealed))
 
 
 def test_a_program_that_has_the_modules_uses_all_of_its_artifacts(mix: Path) -> None:

@@ -108,7 +108,31 @@ def _cache_steps(
 
 
 CACHES_STEPS = Backend("caches-steps", "a test's", build=_cache_steps, runs_eagerly=True)
-COMPILES_IN_SECOND = _in_call(2)
+
+
+def _branching(grows: bool) -> Backend:
+    """A backend of the toy's `world` that compiles for each noise level and number of empty entries in the cache that
+    it has not met, or with `grows` for each level above all it has met, as for a buffer that must grow."""
+
+    def build(module: "nn.Module", _in: "Mapping[str, Tensor]", _options: NoOptions, _of: BuildContext) -> Engine:
+        met, made = set[object](), list[int]()
+
+        def call(*inputs: "Tensor") -> "tuple[Tensor, ...]":
+            level, empty = round(float(inputs[1].max()), 3), int(inputs[2].eq(0).all(2).sum())
+            known = any(other >= level for other in met) if grows else (level, empty) in met  # type: ignore[operator]
+            if not known:
+                met.add(level if grows else (level, empty))
+                made.append(len(made))
+            outputs: tuple[Tensor, ...] = module(*inputs)
+            return outputs
+
+        return _InCall(call, rebinding=True, made=made)
+
+    return Backend("branching", "a test's", build=build, runs_eagerly=True)
+
+
+BRANCHES, GROWS = _branching(False), _branching(True)
+COMPILES_IN_SECOND, COMPILES_IN_HUNDREDTH = _in_call(2), _in_call(100)
 ALLOCATES_IN_HUNDREDTH = _in_call(100, compiles=False)
 FIRST_WRONG = _in_call(2, wrong=1.0, compiles=False)
 COMPILES_AGAIN = Backend("compiles-again", "a test's", build=_compiling, runs_eagerly=True)

@@ -23,7 +23,7 @@ from bakeoff.report.document import Cell, Document, Heading, Section, Table, Tex
 from bakeoff.report.format import MIB, milliseconds
 from bakeoff.report.groups import title
 from bakeoff.report.links import Cited
-from bakeoff.report.pages.pipelines import promise_text, rate
+from bakeoff.report.pages.pipelines import deployment_text, promise_text, rate
 from bakeoff.report.pages.sweep import tone_of
 from bakeoff.report.pipelines import letter, newest_budgets
 from bakeoff.report.wording import fit_text
@@ -97,7 +97,9 @@ def answer(budget: Budget, entries: Sequence[StoredPipeline]) -> str:
         text += f"; {promise_text(promised)} ms were promised ({error:+.1%})"
     waits = [f"{name}={value}" for name, value in record.environment.items() if name in PASSIVE]
     text += f"; set {waits[0]} where it runs" if waits else ""
-    return f"{text}; limits {fit_text(checks)}" if checks else text
+    text = f"{text}; limits {fit_text(checks)}" if checks else text
+    facts = deployment_text(record)
+    return f"{text}; to deploy it: {facts}" if facts else text
 
 
 def _rows(shown: Sequence[Forecast], stored: Sequence[StoredPipeline]) -> list[Row]:
@@ -149,6 +151,7 @@ def _table(budget: Budget, rows: Sequence[Row], cited: Cited | None) -> Table | 
         Heading("promised ms", "calls of each program times their mean, and the time between, with its interval", True),
         Heading("promised MiB", "peak with all slots in place", True, 4),
         Heading("SQNR dB", "the least of any program's output", True, 3),
+        Heading("good frame s", "the first one of a cold start, median", True, 2),
         Heading("status"),
         Heading("mean ms", "of the steady units that ran", True),
         Heading("error", "mean without the fastest and the slowest twentieth over the promise, less 1", True, 1),
@@ -162,7 +165,8 @@ def _table(budget: Budget, rows: Sequence[Row], cited: Cited | None) -> Table | 
         exact = forecast.sqnr_db == EXACT_DB
         sqnr = Cell("exact", EXACT_DB) if exact else _number(forecast.sqnr_db, "{:.1f}".format)
         promised = Cell(promise_text(forecast), forecast.ms)
-        cells = [Cell(name, name), promised, _mib(forecast.memory_bytes), sqnr]
+        first = _number(forecast.first_ms and forecast.first_ms[0], lambda ms: f"{ms / 1000:.2f}")
+        cells = [Cell(name, name), promised, _mib(forecast.memory_bytes), sqnr, first]
         if entry is None:
             cells += [Cell("")] * 5
         else:

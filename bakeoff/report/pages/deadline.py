@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from bakeoff.models.words import counted, some_of
 from bakeoff.record.deadline import (
-    NEVER_NS,
     PERCENTILES,
     Figures,
     Percentile,
@@ -24,7 +23,7 @@ from bakeoff.report.figures.pipeline import units_figure
 from bakeoff.report.format import duration, milliseconds
 from bakeoff.report.groups import title
 from bakeoff.report.notes import selftest_text, sentences
-from bakeoff.report.pages.pipelines import problems
+from bakeoff.report.pages.pipelines import FOUND, problems, seconds_text
 from bakeoff.report.pipelines import MixRow, by_run, named, sustained_tables
 
 _LAID: Final = {
@@ -76,6 +75,7 @@ def as_rows(runs: Iterable[StoredPipeline]) -> list[dict[str, Any]]:
             "starts": [
                 {**asdict(start), "figures": first_frames(start, _how(entry).fps)} for start in entry.record.starts
             ],
+            "shipped": entry.record.shipped,
         }
         for entry in runs
     ]
@@ -169,17 +169,12 @@ def _time(name: str, found: Percentile | None) -> str:
 
 
 def _remarks(row: MixRow, cited: links.Cited | None) -> Iterator[Text]:
-    yield from (Text(start.problem, _FOUND[start.caches]) for start in row.record.starts if start.problem)
+    yield from (Text(start.problem, FOUND[start.caches]) for start in row.record.starts if start.problem)
     yield from problems(row.record)
     yield from map(Text, [*sentences(row.record), selftest_text(row.record)])
     yield Text("", "record", links=(cited(row.entry),)) if cited is not None else Text(row.entry.id, "record")
 
 
-_FOUND: Final[dict[Caches, str]] = {
-    "none": "without caches",
-    "compiler": "with warm caches",
-    "artifact": "from artifacts",
-}
 _MOST_UNITS = 6
 _COUNTED: Final = (
     "frame 1: from the start of a process until its first frame is there; the disk's own cache is warm",
@@ -208,7 +203,7 @@ def _first(row: MixRow) -> str:
     """Say when the first good frame came, and how many a second followed."""
     times = [
         f"{_seconds(made.good_ns for _, made in own)} s {text}"
-        for caches, text in _FOUND.items()
+        for caches, text in FOUND.items()
         if (own := starts_of(row.record, caches))
     ]
     text = f"first good frame after {', '.join(times)}" if times else "no frame"
@@ -216,15 +211,13 @@ def _first(row: MixRow) -> str:
 
 
 def _seconds(times_ns: Iterable[int]) -> str:
-    found = (ns or 0 for ns in percentile([*times_ns], "median") or ())
-    median, *ends = ("never" if ns == NEVER_NS else f"{ns / 1e9:.{1 + (ns < 10**10)}f}" for ns in found)
-    return f"{median} [{', '.join(ends)}]"
+    return seconds_text(percentile([*times_ns], "median"))
 
 
 def _starts_table(row: MixRow) -> Table | None:
     """Return a table with a column for each kind of caches."""
     columns: dict[Caches, dict[str, str]] = {}
-    for caches in _FOUND:
+    for caches in FOUND:
         if not (own := starts_of(row.record, caches)):
             continue
         start, median = own[(len(own) - 1) // 2]
@@ -240,4 +233,4 @@ def _starts_table(row: MixRow) -> Table | None:
         }
     names = dict.fromkeys(name for own in columns.values() for name in own)
     made = [[name, *texts] for name in names if any(texts := [own.get(name, "") for own in columns.values()])]
-    return document.table([row.name, *(Heading(_FOUND[caches], numeric=True) for caches in columns)], made)
+    return document.table([row.name, *(Heading(FOUND[caches], numeric=True) for caches in columns)], made)

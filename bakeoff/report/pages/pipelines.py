@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from typing import Any, Final
@@ -12,9 +12,10 @@ from typing import Any, Final
 from bakeoff.models.words import counted
 from bakeoff.record.account import AccountLine, account_lines
 from bakeoff.record.comparable import ON_ANOTHER_HOST
+from bakeoff.record.deadline import NEVER_NS, Percentile
 from bakeoff.record.forecast import explained, forecast_error, forecast_of
 from bakeoff.record.frames import FROM_OPENING, FrameFigures, scopes
-from bakeoff.record.pipeline import Forecast, PipelineRecord
+from bakeoff.record.pipeline import Caches, Forecast, PipelineRecord
 from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, PairRatio, turned
@@ -71,12 +72,60 @@ def _section(
             mixes_table(rows, cited),
             listed(others),
             listed(_names(rows), "Mixes"),
+            _deployments(rows),
             phases_table(rows),
             Figures(tuple(drawn)) if drawn else None,
             listed(_notes(rows, cited), "Remarks"),
             listed((_stale(row, cited) for row in stale), "Stale, not comparable with the rows above"),
         ),
     )
+
+
+FOUND: Final[Mapping[Caches, str]] = {
+    "none": "without caches",
+    "compiler": "with warm caches",
+    "artifact": "from artifacts",
+    "warmed": "from artifacts, warmed up",
+}
+
+
+def seconds_text(found: Percentile | None) -> str:
+    """Format a median of nanoseconds and its interval in seconds."""
+    median, *ends = (
+        "never" if ns == NEVER_NS else f"{(ns or 0) / 1e9:.{1 + ((ns or 0) < 10**10)}f}" for ns in found or (None,) * 3
+    )
+    return f"{median} [{', '.join(ends)}]"
+
+
+def deployment(record: PipelineRecord) -> Mapping[str, str]:
+    """Return what deploying a mix takes as cold starts of it measured, with a dash for what they do not tell; empty if
+    there were none."""
+    started = record.started
+    if started is None:
+        return {}
+    builds = (started.compile_ns.get(caches) for caches in ("none", "compiler"))
+    cold, warm = ("-" if ns is None else f"{ns / 1e9:.2f} s" for ns in builds)
+    shipped = started.shipped
+    return {
+        "cold build": cold,
+        "warm build": warm,
+        "artifacts": "-" if shipped is None else f"{shipped.bytes / 1e6:.1f} MB",
+        "first good frame": f"{seconds_text(started.good_ns[started.caches])} s {FOUND[started.caches]}",
+        "threads": str(record.threads),
+        "loads on": "-" if shipped is None else ", ".join(shipped.needs),
+    }
+
+
+def deployment_text(record: PipelineRecord) -> str:
+    """Return `deployment` as a part of a sentence; "" without cold starts."""
+    return "; ".join(f"{name} {text}" for name, text in deployment(record).items())
+
+
+def _deployments(rows: Sequence[MixRow]) -> Table | None:
+    facts = {row.name: found for row in rows if (found := deployment(row.record))}
+    names = next(iter(facts.values()), {})
+    made = [[name, *(found[name] for found in facts.values())] for name in names]
+    return document.table(["deployment", *facts], made)
 
 
 def verdicts(rows: Sequence[MixRow]) -> list[Text]:
@@ -96,6 +145,8 @@ def verdicts(rows: Sequence[MixRow]) -> list[Text]:
             f"Not decided: {best.name} is the fastest, but not shown to be faster than a mix that took turns with it."
         )
         first = Text(text, tone="open")
+    if best is not None and first.tone == "good" and (facts := deployment_text(best.record)):
+        first = replace(first, text=f"{first.text} To deploy it: {facts}.")
     return [first, *(Text(f"{name} {text}") for name, text in compared.items())]
 
 

@@ -3,7 +3,7 @@
 Between two commands it waits in read(2), as one side of a comparison does, so that several mixes can take turns.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import torch
 
 from bakeoff.machine.processes import helper_peak_bytes, peak_bytes
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.models.pipelines.pipeline import Key, Loop
 from bakeoff.process.jobs import BackendStep, PipelineJob, ProfileOptions
 from bakeoff.record.deadline import MINUTE_NS
 from bakeoff.record.finding import Finding, new_finding
@@ -34,6 +34,7 @@ from bakeoff.worker.compare import OF_ALL_SIDES
 from bakeoff.worker.device import context_bytes, watching
 from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
 from bakeoff.worker.pipeline.account import UnitSample
+from bakeoff.worker.pipeline.feeder import ProgramEngine
 from bakeoff.worker.pipeline.parity import (
     LoopCheck,
     LoopFiles,
@@ -49,6 +50,7 @@ from bakeoff.worker.pipeline.rollout import free_curves
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.traced import TracedPass
 from bakeoff.worker.pipeline.units import TimedUnits, UnitLog, counters, stamp_ns
+from bakeoff.worker.pipeline.warm import play
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reporter import Reporter
 from bakeoff.worker.status import contention_text, fallback_reason, is_contended, settings_alarms, threads_alarms
@@ -92,6 +94,7 @@ class _Mix:
     loop: Loop = field(init=False)
     check: LoopCheck = field(init=False)
     built: list[LoopProgram] = field(default_factory=list)
+    engines: Mapping[Key, ProgramEngine] = field(default_factory=dict)
     programs: list[SlotProgram] = field(default_factory=list)
     parity: LoopParity | None = None
     units: TimedUnits | None = None
@@ -131,7 +134,7 @@ class _Mix:
         subject = self.job.subject
         if self.job.artifacts:
             self.report("open")
-            engines = call_stage(lambda: loaded_programs(self.loop, self.job.artifacts, subject.threads))
+            self.engines = call_stage(lambda: loaded_programs(self.loop, self.job.artifacts, subject.threads))
         else:
             self.built, failed, text = build_programs(self.job, self.report)
             self.programs = [program.made for program in self.built]
@@ -139,10 +142,13 @@ class _Mix:
                 self.programs.append(failed)
                 return self.measurement(failed.status, f"{failed.name}: {failed.reason}", text)
             self.check.check_weights({program.name: program.weights for program in self.programs})
-            engines = {program.key: program.engine(self.loop) for program in self.built}
+            self.engines = {program.key: program.engine(self.loop) for program in self.built}
+        if self.job.warm:
+            self.report("warm-up")
+            call_stage(lambda: play(self.engines, self.job.warm))
         if self.job.cold:
             self.report("bind")
-        runner = call_stage(lambda: LoopRunner(pipeline_of(subject), subject, engines, self._dtypes))
+        runner = call_stage(lambda: LoopRunner(pipeline_of(subject), subject, self.engines, self._dtypes))
         if self.job.horizon_db is not None:
             return self._roll_out(runner, self.job.horizon_db)
         for program in self.built[:1]:
@@ -219,7 +225,7 @@ class _Mix:
             return sample
 
         job, device = self.job, self.job.subject.device
-        log = UnitLog(self.loop, counters(self.built), job.policy.settle_ratio, MINUTE_NS)
+        log = UnitLog(self.loop, counters(self.engines), job.policy.settle_ratio, MINUTE_NS)
         assert job.sustained is not None
         with watching(device) as watch:
             units = self.units = TimedUnits(runner, log, watch, device, self.report, judged=judged)
@@ -238,7 +244,7 @@ class _Mix:
         job, device = self.job, self.job.subject.device
         self.made = replace(self.made, stamp_ns=stamp_ns(device))
         span_ns = MINUTE_NS if job.sustained is not None else 0
-        log = UnitLog(self.loop, counters(self.built), self.job.policy.settle_ratio, span_ns)
+        log = UnitLog(self.loop, counters(self.engines), self.job.policy.settle_ratio, span_ns)
         memory.start_metering(device)
         with watching(device) as watch:
             units = self.units = TimedUnits(runner, log, watch, device, self.report)

@@ -10,6 +10,7 @@ from statistics import median
 
 import torch
 
+from bakeoff.backends.backend import Engine
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.models.pipelines.pipeline import Key, Loop
 from bakeoff.models.words import counted
@@ -24,7 +25,7 @@ from bakeoff.worker.device import GpuWatch, held_bytes
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.pipeline.account import UnitSample
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, make_clock
-from bakeoff.worker.pipeline.programs import LoopProgram
+from bakeoff.worker.pipeline.feeder import ProgramEngine
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.reporter import Reporter, read_lines, wait_for_idle_threads
 
@@ -327,20 +328,20 @@ class TimedUnits:
                 )
 
 
-def counters(programs: Sequence[LoopProgram]) -> Counters:
+def counters(engines: Mapping[Key, ProgramEngine]) -> Counters:
     """Return a function that reads the counters of compilations and captures.
 
     The function returns each engine's own count, then counters that several engines may share, then the number of
     graphs that dynamo captured.
     """
 
-    def each(read: Callable[[LoopProgram], object]) -> Mapping[str, int]:
-        return {str(program.key): hash(read(program)) for program in programs}
+    def each(read: Callable[[Engine], object]) -> Mapping[str, int]:
+        return {str(key): hash(read(one.engine)) for key, one in engines.items()}
 
     def read() -> Sequence[Mapping[str, int]]:
         return (
-            each(lambda program: program.checked.built.engine.compilations()),
-            each(lambda program: tuple(sorted(program.checked.built.engine.activity().items()))),
+            each(lambda engine: engine.compilations()),
+            each(lambda engine: tuple(sorted(engine.activity().items()))),
             {"torch.compile": snapshot().captured},
         )
 

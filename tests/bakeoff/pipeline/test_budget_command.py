@@ -110,6 +110,27 @@ def test_where_no_mix_meets_the_limits_nothing_runs_and_the_fastest_are_shown() 
     assert [each["ms"] for each in answer("--objective", "fps>=300")["misses"]] == [4.0, 8.0]
 
 
+def test_a_limit_of_the_first_good_frame_is_answered_by_cold_starts_alone() -> None:
+    keep(own(EAGER, 3.0), own(COMPILED, 1.0), own(PICTURE, 2.0))
+    refused = budget("--objective", "first<=60s", "--dry-run").exception
+    assert isinstance(refused, BakeoffError)
+    fastest, slower = answer("--dry-run")["budget"]["candidates"]
+    command = f"deadline loops:Small --cold --mix {fastest['slots']} --device cpu --threads 1"
+    assert str(refused).endswith(f"run: bakeoff {command}")
+    started = command.replace(fastest["slots"], slower["slots"]).split()
+    done = CliRunner().invoke(app, [*started, "--minutes", "0.02"])
+    assert done.exit_code == 0, done.output
+    found = answer("--objective", "first<=60s", "--dry-run")
+    assert slots(found) == [slower["slots"]], "of the faster one none is known"
+    assert [note for note in found["notes"] if note.endswith(command)]
+    assert 1 < found["budget"]["candidates"][0]["first_ms"][0] < 60_000
+    assert slots(answer("--objective", "first<=1ms", "--dry-run")) == []
+    ran = answer("--objective", "first<=60s")
+    (record,) = [entry.record for entry in load_all(paths.runs_folder()).pipelines]
+    assert record.started is not None
+    assert ran["ship"]["mix"] == str(record.mix)
+
+
 def test_the_best_two_run_side_by_side_and_keep_the_request() -> None:
     keep(own(EAGER, 3.0), own(COMPILED, 1.0), own(PICTURE, 2.0))
     found = answer("--objective", "mean", "--note", "why")

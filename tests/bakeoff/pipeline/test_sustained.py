@@ -12,7 +12,7 @@ from records import bakeoff
 from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline import cold
-from bakeoff.pipeline.plan import MixPlan, estimate, make_pipeline_plan
+from bakeoff.pipeline.plan import ExportedMix, MixPlan, estimate, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.pipeline.run import PipelineResult, run_pipeline
 from bakeoff.process import supervisor
@@ -211,11 +211,12 @@ def test_a_rate_of_zero_is_refused(tmp_path: Path) -> None:
     assert (done.code, "0 frames a second: give a rate above 0" in done.err) == (2, True)
 
 
+NONE = ExportedMix(problem="it has none")
 COLD = replace(REQUEST, mixes=("image=inductor/fp32",), cold=True)
 
 
 def cold_run(
-    folder: Path, request: PipelineRequest, faults: str = "", artifacts: dict[str, str] | str = "it has none"
+    folder: Path, request: PipelineRequest, faults: str = "", artifacts: ExportedMix = NONE
 ) -> tuple[MixPlan, dict[str, PipelineRecord]]:
     """Run a mix with these artifacts."""
     with marked_folder(folder) as marker, pytest.MonkeyPatch.context() as patch:
@@ -240,7 +241,7 @@ def test_a_cold_run_starts_seven_processes_with_each_kind_of_caches_in_turns(tmp
         assert found is not None
         assert found.good == 0
         assert start.problem == ""
-        assert set(start.parts_ns) == {"import", "weights", "load", "compile", "opening"}
+        assert set(start.parts_ns) == {"import", "weights", "load", "compile", "warm-up", "opening"}
         assert sum(found.parts_ns.values()) == found.first_ns == start.wall_ns
         assert min(start.parts_ns["import"], start.parts_ns["compile"]) > 0
         assert start.wall_ns > start.units_ns[0] == 5_000_000
@@ -264,10 +265,15 @@ def test_a_mix_that_keeps_no_caches_and_one_that_cannot_be_built_say_so(tmp_path
 
 
 def test_artifacts_that_do_not_start_end_no_other_start(tmp_path: Path) -> None:
-    _, records = cold_run(tmp_path, COLD, "artifacts@inductor", {"wm.world": "gone"})
+    _, records = cold_run(
+        tmp_path, COLD, "artifacts@inductor", ExportedMix({"wm.world": "gone"}, problem="no calls warm it up")
+    )
     record = records["other"]
-    assert (record.status, [start.caches for start in record.starts]) == ("ok", ["artifact", *["none", "compiler"] * 7])
-    assert record.starts[0].problem == "wm.world: no such operator"
+    assert (record.status, [start.caches for start in record.starts]) == (
+        "ok",
+        ["warmed", "artifact", *["none", "compiler"] * 7],
+    )
+    assert [start.problem for start in record.starts[:2]] == ["no calls warm it up", "wm.world: no such operator"]
 
 
 def test_an_interrupted_cold_run_keeps_the_starts_that_were_made(

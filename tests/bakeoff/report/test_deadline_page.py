@@ -9,9 +9,10 @@ import pytest
 from pipeline_records import BEST, measured, pipeline_record, units
 from records import bakeoff
 
-from bakeoff.record.pipeline import Caches, PipelineMeasurement, PipelineRecord, Start, Sustained
+from bakeoff.record.deadline import started
+from bakeoff.record.pipeline import Caches, PipelineMeasurement, PipelineRecord, Shipped, Start, Sustained
 from bakeoff.record.store import Records, StoredPipeline, load_all, save
-from bakeoff.report.pages import deadline, history, results
+from bakeoff.report.pages import deadline, history, pipelines, results
 from bakeoff.report.pipelines import sustained_tables
 from bakeoff.report.render import markdown, terminal
 
@@ -172,6 +173,21 @@ def test_a_cold_run_that_is_wrong_has_no_verdict_and_one_that_never_keeps_up_has
     died = cold(starts=(Start("none", problem="build_failed: no such operator"),))
     assert "no frame" in text_of(died)
     assert "without caches: build_failed: no such operator" in " ".join(text_of(died).split())
+
+
+def test_a_later_run_says_what_a_deployment_takes_by_cold_starts_and_a_dash_where_they_do_not_tell() -> None:
+    shipped = Shipped(4_200_000, ("machine x86_64", "cpu flags of a CPU"))
+    known = started("cold", cold(shipped=shipped)), started("cold", cold())
+    texts = []
+    for found in known:
+        eager, best = pipeline_record(started=found), pipeline_record(BEST, made=measured(BEST, 0.5), started=found)
+        texts.append(" ".join(terminal.render(pipelines.of_runs(stored(eager, best)), 400).split()))
+    facts = "cold build 9.00 s; warm build 1.00 s; artifacts {}; first good frame 11.6 [11.5, 11.6] s without caches"
+    assert (
+        f"To deploy it: {facts.format('4.2 MB')}; threads 4; loads on machine x86_64, cpu flags of a CPU." in texts[0]
+    )
+    assert f"To deploy it: {facts.format('-')}; threads 4; loads on -." in texts[1]
+    assert "deploy" not in terminal.render(pipelines.of_runs(stored(pipeline_record())), 400).replace("Deploy", "")
 
 
 def test_cold_runs_are_in_sections_of_their_own(tmp_path: Path) -> None:

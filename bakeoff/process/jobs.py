@@ -277,6 +277,8 @@ class PipelineJob:
     what a deployment must."""
     artifacts: dict[str, str] = field(default_factory=dict)
     """Folder of the artifact with each `slot.program`, to be loaded instead of built; empty: all are built."""
+    schedule: str = ""
+    """`sequential` or a schedule with its threads: what a unit takes is then predicted first. "": neither."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from bakeoff.record.pipeline import Forecast, PipelineRecord
 from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, PairRatio, turned
-from bakeoff.report import document, links
+from bakeoff.report import document, links, schedules
 from bakeoff.report.columns import COLUMNS, Column
 from bakeoff.report.document import Cell, Document, Figures, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.pipeline import drawings
@@ -70,6 +70,7 @@ def _section(
             first,
             mixes_table(rows, cited),
             listed(others),
+            listed(schedules.texts(rows), "Schedules"),
             listed(_names(rows), "Mixes"),
             phases_table(rows),
             Figures(tuple(drawn)) if drawn else None,
@@ -396,6 +397,8 @@ def _data(row: MixRow) -> dict[str, Any]:
         "name": row.name,
         "mix": str(record.mix),
         "role": record.role,
+        "schedule": record.mix.schedule,
+        "latency_ms": schedules.latency_ms(record),
         "run": record.run,
         "how": record.how,
         "machine": record.machine,

@@ -1,0 +1,181 @@
+"""Units whose lanes run beside each other: every bit as sequential ones, and every nanosecond in each lane's account."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="workers need it")
+
+import torch
+from eager_loops import eager_runner
+from mixes import Heard, loop_of, make_job, run_mix
+
+from bakeoff.backends.backend import Unsupported
+from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.models.pipelines.schedule import BEHIND, BESIDE, Schedule
+from bakeoff.process.jobs import DescribeLoopJob
+from bakeoff.worker.pipeline.describe import describe_loop
+from bakeoff.worker.pipeline.feeder import Feeder
+from bakeoff.worker.pipeline.lanes import Lane, Later
+from bakeoff.worker.pipeline.promise import unlike
+from bakeoff.worker.pipeline.runner import LoopRunner
+
+EAGER = {"world": "eager/fp32", "stream": "eager/fp32"}
+
+
+@pytest.fixture
+def opened() -> Iterator[list[Lane]]:
+    """The lanes of a test, closed after it."""
+    found: list[Lane] = []
+    yield found
+    for lane in found:
+        lane.close()
+
+
+def runner_of(pipeline: str, loop: Loop, schedule: str, opened: list[Lane]) -> LoopRunner:
+    lane = Lane(loop, Schedule(schedule, (1, 1)), "cpu")
+    opened.append(lane)
+    with torch.no_grad():
+        return eager_runner(pipeline, loop, lane)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "preset", "schedule"),
+    [
+        ("toy_loops:Toy", "tiny", BEHIND),
+        ("owl", "tiny", BEHIND),
+        ("owl", "tiny", BESIDE),
+        ("matrix", "tiny", BEHIND),
+        ("matrix", "tiny", BESIDE),
+    ],
+)
+def test_no_bit_differs_from_sequential_units(pipeline: str, preset: str, schedule: str, opened: list[Lane]) -> None:
+    loop = loop_of(pipeline, preset)
+    runner = runner_of(pipeline, loop, schedule, opened)
+    with torch.no_grad():
+        assert unlike(runner, loop) == ""
+
+
+@pytest.mark.parametrize("schedule", [BEHIND, BESIDE])
+def test_lanes_account_for_every_nanosecond(schedule: str, opened: list[Lane]) -> None:
+    loop = loop_of("matrix", "tiny")
+    runner = runner_of("matrix", loop, schedule, opened)
+    late = {call.slot for call in loop.steady.calls if call.key in opened[0].programs}
+    with torch.no_grad():
+        runner.open()
+        samples = [runner.unit() for _ in range(6)]
+    for sample in samples:
+        assert sum(sample.segments.values()) == sum(sample.beside.values()) == sample.wall_ns
+        assert 0 <= sample.done_ns <= sample.wall_ns
+    for sample in samples[3:]:
+        called = {one.slot for one, ns in sample.beside.items() if one.program and ns}
+        assert called == late
+        assert not any(ns for one, ns in sample.segments.items() if (one.slot, one.program) in opened[0].programs)
+        assert sample.calls == loop.calls()
+
+
+def test_frames_are_those_of_the_outputs_that_are_ready(opened: list[Lane]) -> None:
+    loop = loop_of("toy_loops:Toy")
+    runner = runner_of("toy_loops:Toy", loop, BEHIND, opened)
+    plain = eager_runner("toy_loops:Toy", loop)
+    with torch.no_grad():
+        runner.open()
+        plain.open()
+        assert runner.unit().frames == 0
+        assert runner.outputs == {}
+        for _ in range(3):
+            plain.unit()
+            wanted = {name: value.clone() for name, value in plain.outputs.items()}
+            assert runner.unit().frames == 1
+            assert all(torch.equal(value, wanted[name]) for name, value in runner.outputs.items())
+        assert runner.settle()
+        plain.unit()
+        assert all(torch.equal(value, plain.outputs[name]) for name, value in runner.outputs.items())
+        assert not runner.settle()
+
+
+def test_what_is_given_too_late_is_caught_in_the_first_units(
+    monkeypatch: pytest.MonkeyPatch, opened: list[Lane]
+) -> None:
+    """Planted: the lane reads what the loop has overwritten since."""
+    monkeypatch.setattr(Feeder, "held", lambda _self, value: value)
+    loop = loop_of("owl", "tiny")
+    runner = runner_of("owl", loop, BEHIND, opened)
+    with torch.no_grad():
+        assert unlike(runner, loop).startswith("beside each other the lanes change values: ")
+
+
+def test_programs_are_called_by_the_lane_that_owns_them(opened: list[Lane]) -> None:
+    import threading
+
+    loop = loop_of("toy_loops:Toy")
+    runner = runner_of("toy_loops:Toy", loop, BEHIND, opened)
+    seen: dict[str, set[str]] = {}
+    for key in loop.programs:
+        port: Any = runner.port(key)
+        call, slot = port._call, key.slot
+
+        def noted(call: Any = call, slot: str = slot) -> Any:
+            seen.setdefault(slot, set()).add(threading.current_thread().name.partition("_")[0])
+            return call()
+
+        port._call = noted
+    with torch.no_grad():
+        runner.open()
+        for _ in range(4):
+            runner.unit()
+    assert seen == {"world": {"MainThread"}, "stream": {"lane"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("ReadsOnTheHost", "the loop reads values of what it returns on the host within the unit"),
+        ("WritesIntoItsOwn", "the loop writes what it returns into a tensor of its own"),
+    ],
+)
+def test_a_loop_that_needs_values_within_the_unit_is_refused_by_name(
+    name: str, reason: str, tmp_path: Path, opened: list[Lane]
+) -> None:
+    described = describe_loop(DescribeLoopJob(f"planted_loops:{name}", "", {}, "cpu", 1, 0, str(tmp_path)), Heard())
+    runner = runner_of(f"planted_loops:{name}", described, BEHIND, opened)
+    with torch.no_grad():
+        runner.open()
+        with pytest.raises(Unsupported, match=reason) as caught:
+            runner.unit()
+    assert "decode-behind: " in str(caught.value)
+    assert "decoder." in str(caught.value)
+
+
+def test_values_that_are_not_there_yet_are_not_read_by_accident(opened: list[Lane]) -> None:
+    loop = loop_of("toy_loops:Toy")
+    runner_of("toy_loops:Toy", loop, BEHIND, opened)
+    form = (2, 3), (3, 1), 0, torch.float32, torch.device("cpu")
+    later = Later(opened[0], form)
+    assert (later.shape, later.dtype, repr(later)) == ((2, 3), torch.float32, "Later([2, 3], torch.float32)")
+    for read in (lambda: later.numpy(), lambda: later.tolist(), lambda: torch.zeros(2, 3).copy_(later)):
+        with pytest.raises(Unsupported, match="cannot be put off"):
+            read()
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "decode-behind:1+1"])
+def test_a_mix_under_a_schedule_is_ok_and_promised(schedule: str, tmp_path: Path) -> None:
+    job = replace(make_job(tmp_path, EAGER), schedule=schedule)
+    made, _ = run_mix(job, tmp_path / "work", units=16)
+    assert (made.status, made.reason) == ("ok", "")
+    assert made.promised is not None
+    assert made.promised.ms > 0
+    assert made.promised.latency_ms is not None
+    assert made.promised.latency_ms >= made.promised.ms
+    assert set(made.promised.alone_ms) == {"world.world", "stream.stream", ""}
+    assert made.units is not None
+    for index, wall_ns in enumerate(made.units.wall_ns):
+        assert sum(line.ns[index] for line in made.units.lines) == wall_ns
+        if schedule != "sequential":
+            assert sum(line.ns[index] for line in made.units.beside) == wall_ns
+    beside = {line.name for line in made.units.beside}
+    assert beside == ({"decode", "present", "copies", "idle", "glue"} if schedule != "sequential" else set())
+    assert bool(made.promised.slowdowns) == (schedule != "sequential")

@@ -101,7 +101,8 @@ def _behind(loop: Loop) -> frozenset[int]:
     readers = {place: _readers(loop, place) for place in everywhere}
     reached = {place: _closure(readers, place) for place in everywhere}
     makes = [place for place in everywhere if any(_flows(loop, place, where) for where in _outputs(loop))]
-    ends = frozenset(place for place in makes if all(place in reached[other] for other in reached[place]))
+    last_read = [place for place in everywhere if all(place in reached[other] for other in reached[place])]
+    ends = frozenset(place for place in last_read if {place, *reached[place]} & {*makes})
     if ends and len(ends) < len(everywhere):
         return ends
     if len({_key(loop, place) for place in ends}) > 1:
@@ -110,8 +111,8 @@ def _behind(loop: Loop) -> frozenset[int]:
         for other in readers[last] - {last}:
             reads = loop.flows[f"call {other}"]
             if f"call {last}" in reads:
-                raise _refused(f"{_key(loop, other)} reads what {_key(loop, last)} returns, call {last} of the unit")
-            path = next(where for where in reads if where.startswith("state ") and _flows(loop, last, where))
+                raise _refused(_reads(loop, other, last))
+            path = next(where for where in _states(loop) if where in reads and _flows(loop, last, where))
             text = f"{_key(loop, other)} reads in the next unit the {path}, which is made from what"
             raise _refused(f"{text} {_key(loop, last)} returns")
     raise _refused("a unit calls one program, or none whose results are outputs: nothing runs beside it")
@@ -122,6 +123,9 @@ def _beside(loop: Loop) -> frozenset[int]:
     everywhere = range(len(loop.steady.calls))
     context = frozenset(p for p in everywhere if not any(_flows(loop, p, where) for where in _outputs(loop)))
     if not context:
+        for writer in (p for p in reversed(everywhere) if any(_flows(loop, p, where) for where in _states(loop))):
+            for reader in (p for p in everywhere if p != writer and _flows(loop, writer, f"call {p}")):
+                raise _refused(_reads(loop, reader, writer))
         raise _refused("no program makes state alone: each one's results flow into an output of their unit")
     others = [p for p in everywhere if p not in context and not any(_flows(loop, p, f"call {c}") for c in context)]
     free = frozenset(p for p in others if not any(_flows(loop, c, f"call {p}") for c in context))
@@ -130,7 +134,7 @@ def _beside(loop: Loop) -> frozenset[int]:
     if others:
         reader = others[0]
         writer = next(c for c in sorted(context) if _flows(loop, c, f"call {reader}"))
-        raise _refused(f"{_key(loop, reader)} reads what {_key(loop, writer)} writes, call {writer} of the unit")
+        raise _refused(_reads(loop, reader, writer))
     raise _refused(f"{_names(loop, context)} read what every other program of the unit returns")
 
 
@@ -150,13 +154,21 @@ def _outputs(loop: Loop) -> list[str]:
     return [where for where in loop.flows if where.startswith("output ")]
 
 
+def _states(loop: Loop) -> list[str]:
+    return [where for where in loop.flows if where.startswith("state ")]
+
+
+def _reads(loop: Loop, reader: int, writer: int) -> str:
+    return f"{_key(loop, reader)} reads what {_key(loop, writer)} writes, call {writer} of the unit"
+
+
 def _flows(loop: Loop, place: int, where: str) -> bool:
     return f"call {place}" in loop.flows.get(where, ())
 
 
 def _readers(loop: Loop, place: int) -> set[int]:
     """Return the places of the calls that read what a call returns, in its unit or in the next one."""
-    states = {where for where in loop.flows if where.startswith("state ") and _flows(loop, place, where)}
+    states = {where for where in _states(loop) if _flows(loop, place, where)}
     found = set()
     for other in range(len(loop.steady.calls)):
         reads = loop.flows.get(f"call {other}", ())

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from toy_loops import Toy
 
 from bakeoff import Pipeline
 
@@ -101,22 +102,24 @@ class GivesMemoryBack(Free):
         return state, {"image": run.decoder(run.denoiser(given["noise"], state["memory"]), state["cache"])}
 
 
-class ReadsOnTheHost(Free):
-    """Planted: the memory depends on a number that is read from the picture, which no tensor shows."""
-
-    def kept(self, memory: Tensor, image: Tensor) -> Tensor:
-        return memory * (1.0 if image.mean().item() > -10 else 2.0)
-
-
-class WritesIntoItsOwn(Free):
-    """Planted: the picture is copied into a tensor that the loop made."""
-
-    def decoded(self, state: Any, x: Tensor, memory: Tensor, run: Any) -> Tensor:
-        return torch.empty_like(x).copy_(super().decoded(state, x, memory, run))
-
-
 class Draws(Free):
     """Planted: both lanes would draw from one generator."""
 
     def decoded(self, state: Any, x: Tensor, memory: Tensor, run: Any) -> Tensor:
         return super().decoded(state, x + 0.1 * torch.randn_like(x), memory, run)
+
+
+class ReadsOnTheHost(Toy):
+    """Planted: the state depends on a number that is read from the video, which no tensor shows."""
+
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        after, outputs = super().step(state, given, run)
+        return {**after, "t": after["t"] if outputs["video"].mean().item() > -10 else []}, outputs
+
+
+class WritesIntoItsOwn(Toy):
+    """Planted: the video is copied into a tensor that the loop made."""
+
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        after, outputs = super().step(state, given, run)
+        return after, {**outputs, "video": torch.zeros(outputs["video"].shape).copy_(outputs["video"])}

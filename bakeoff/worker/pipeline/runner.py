@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.port import Port
 from bakeoff.models import resolve_component
 from bakeoff.models.component import Draw, TensorSpec, Workload
@@ -237,6 +238,8 @@ class LoopRunner(Run):
         try:
             with self.marked():
                 self._state, outputs = self._pipeline.step(self._state, given, self)
+        except Unsupported:
+            raise
         except BakeoffError as error:
             raise BakeoffError(f"unit {number} of session {self.session}: {error}", error.code) from error
         self.outputs, self.next_unit = dict(outputs), number + 1

@@ -200,7 +200,7 @@ def _lines(spans: Sequence[_Span], beside: bool = False) -> tuple[Line, ...]:
     for segment in counted_ns[0]:
         lines.setdefault((segment.line, segment.kind, segment.slot), []).append(segment)
     made = [Line(parts[0].line, parts[0].kind, parts[0].slot, _sums(counted_ns, parts)) for parts in lines.values()]
-    found = [line for line in made if line.kind != "phase" or any(line.ns)]  # the others open sessions
+    found = [line for line in made if any(line.ns) or not (line.kind == "phase" or beside)]  # others open sessions
     return tuple(sorted(found, key=lambda line: _ORDER.index(line.kind)))
 
 

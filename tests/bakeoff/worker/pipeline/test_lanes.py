@@ -1,5 +1,7 @@
-"""Units whose lanes run beside each other: every bit as sequential ones, and every nanosecond in each lane's account."""
+"""Units whose lanes run beside each other: every bit as in sequential ones, every nanosecond in each account."""
 
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +13,11 @@ pytest.importorskip("torch", reason="workers need it")
 
 import torch
 from eager_loops import eager_runner
-from mixes import Heard, loop_of, make_job, run_mix
+from mixes import loop_of, make_job, run_mix
 
 from bakeoff.backends.backend import Unsupported
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.pipelines.schedule import BEHIND, BESIDE, Schedule
-from bakeoff.process.jobs import DescribeLoopJob
-from bakeoff.worker.pipeline.describe import describe_loop
 from bakeoff.worker.pipeline.feeder import Feeder
 from bakeoff.worker.pipeline.lanes import Lane, Later
 from bakeoff.worker.pipeline.promise import unlike
@@ -97,20 +97,45 @@ def test_frames_are_those_of_the_outputs_that_are_ready(opened: list[Lane]) -> N
         assert not runner.settle()
 
 
-def test_what_is_given_too_late_is_caught_in_the_first_units(
-    monkeypatch: pytest.MonkeyPatch, opened: list[Lane]
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_buffer_that_is_written_too_early_is_caught_in_the_first_units(
+    planted: bool, monkeypatch: pytest.MonkeyPatch, opened: list[Lane]
 ) -> None:
-    """Planted: the lane reads what the loop has overwritten since."""
-    monkeypatch.setattr(Feeder, "held", lambda _self, value: value)
+    """Planted: the lane reads the window itself, which the next unit slides; it begins late, so that it does."""
+    run = Lane._run
+
+    def late(*of: Any) -> None:
+        time.sleep(0.2)
+        run(*of)
+
+    monkeypatch.setattr(Lane, "_run", late)
+    if planted:
+        monkeypatch.setattr(Feeder, "held", lambda _self, value: value)
     loop = loop_of("owl", "tiny")
     runner = runner_of("owl", loop, BEHIND, opened)
     with torch.no_grad():
-        assert unlike(runner, loop).startswith("beside each other the lanes change values: ")
+        problem = unlike(runner, loop)
+    assert problem.startswith("beside each other the lanes change values: samples of unit ") if planted else not problem
+
+
+def test_outputs_that_are_read_before_the_lane_is_done_are_an_error_of_the_lab(
+    monkeypatch: pytest.MonkeyPatch, opened: list[Lane]
+) -> None:
+    """Planted: nobody waits for the lane."""
+    run = Lane._run
+    monkeypatch.setattr(Lane, "_run", lambda *of: (time.sleep(0.2), run(*of)))
+    loop = loop_of("toy_loops:Toy")
+    runner = runner_of("toy_loops:Toy", loop, BEHIND, opened)
+    with torch.no_grad():
+        runner.open()
+        runner.unit()  # which computes at once what it does not know yet
+        runner.unit()
+        monkeypatch.setattr(Lane, "wait", lambda _self: None)
+        with pytest.raises(RuntimeError, match="read before it was computed"):
+            runner.unit()
 
 
 def test_programs_are_called_by_the_lane_that_owns_them(opened: list[Lane]) -> None:
-    import threading
-
     loop = loop_of("toy_loops:Toy")
     runner = runner_of("toy_loops:Toy", loop, BEHIND, opened)
     seen: dict[str, set[str]] = {}
@@ -138,16 +163,15 @@ def test_programs_are_called_by_the_lane_that_owns_them(opened: list[Lane]) -> N
     ],
 )
 def test_a_loop_that_needs_values_within_the_unit_is_refused_by_name(
-    name: str, reason: str, tmp_path: Path, opened: list[Lane]
+    name: str, reason: str, opened: list[Lane]
 ) -> None:
-    described = describe_loop(DescribeLoopJob(f"planted_loops:{name}", "", {}, "cpu", 1, 0, str(tmp_path)), Heard())
-    runner = runner_of(f"planted_loops:{name}", described, BEHIND, opened)
+    runner = runner_of(f"planted_loops:{name}", loop_of("toy_loops:Toy"), BEHIND, opened)
     with torch.no_grad():
         runner.open()
         with pytest.raises(Unsupported, match=reason) as caught:
             runner.unit()
     assert "decode-behind: " in str(caught.value)
-    assert "decoder." in str(caught.value)
+    assert "stream.stream cannot be put off" in str(caught.value)
 
 
 def test_values_that_are_not_there_yet_are_not_read_by_accident(opened: list[Lane]) -> None:

@@ -3,8 +3,10 @@
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -203,3 +205,118 @@ def test_a_mix_under_a_schedule_is_ok_and_promised(schedule: str, tmp_path: Path
     beside = {line.name for line in made.units.beside}
     assert beside == ({"decode", "present", "copies", "idle", "glue"} if schedule != "sequential" else set())
     assert bool(made.promised.slowdowns) == (schedule != "sequential")
+
+
+class Streams:
+    """A pretended device: what is recorded, waited for and called on its streams, in order."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, str, int]] = []
+        """What, on which stream, and the number of the event; 0 without one."""
+        self._of = threading.local()
+        self._events = count(1)
+
+    def note(self, what: str, event: int = 0) -> None:
+        self.log.append((what, self.current().name, event))
+
+    def current(self) -> Any:
+        found: Any = getattr(self._of, "stream", None) or FakeStream(self, "main")
+        return found
+
+    def enter(self, stream: Any) -> None:
+        self._of.stream = stream
+
+    def event(self, **_: Any) -> "FakeEvent":
+        return FakeEvent(self, next(self._events))
+
+
+@dataclass
+class FakeStream:
+    device: Streams
+    name: str = "lane"
+
+    def wait_event(self, event: "FakeEvent") -> None:
+        self.device.log.append(("wait", self.name, event.number))
+
+    def wait_stream(self, other: "FakeStream") -> None:
+        self.device.log.append((f"wait for {other.name}", self.name, 0))
+
+    def synchronize(self) -> None:
+        self.device.log.append(("synchronize", self.name, 0))
+
+
+@dataclass
+class FakeEvent:
+    device: Streams
+    number: int
+
+    def record(self) -> None:
+        self.device.note("record", self.number)
+
+    def elapsed_time(self, _other: "FakeEvent") -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("schedule", [BEHIND, BESIDE])
+def test_streams_wait_for_what_they_read(schedule: str, monkeypatch: pytest.MonkeyPatch, opened: list[Lane]) -> None:
+    streams = Streams()
+    for name, fake in (
+        ("Stream", lambda: FakeStream(streams)),
+        ("Event", streams.event),
+        ("set_stream", streams.enter),
+        ("current_stream", streams.current),
+        ("synchronize", lambda: streams.note("synchronize")),
+    ):
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda _self, stream: streams.note(f"keep for {stream.name}"))
+    loop = loop_of("matrix", "tiny")
+    lane = Lane(loop, Schedule(schedule, (1, 1)), "cuda")
+    opened.append(lane)
+    runner = eager_runner("matrix", loop, lane)
+    for key in loop.programs:
+        port: Any = runner.port(key)
+        call = port._call
+
+        def noted(call: Any = call, key: Any = key) -> Any:
+            streams.note(f"call {key}")
+            return call()
+
+        port._call = noted
+    with torch.no_grad():
+        runner.open()
+        for _ in range(3):
+            runner.unit()
+        for _ in range(2):
+            streams.log.clear()
+            runner.unit()
+            log = streams.log
+            late = [place for place, (what, stream, _) in enumerate(log) if stream == "lane" and "call" in what]
+            assert {log[place][0] for place in late} == {f"call {key}" for key in lane.programs & loop.calls().keys()}
+            waited = max(
+                place for place, (what, stream, _) in enumerate(log[: late[0]]) if (what, stream) == ("wait", "lane")
+            )
+            recorded = log.index(("record", "main", log[waited][2]))
+            assert recorded < waited < late[0], "the lane begins when what it reads is computed"
+            first = [place for place, (what, stream, _) in enumerate(log) if stream == "main" and "call" in what]
+            kept = [place for place, (what, *_) in enumerate(log) if what == "keep for lane"]
+            if schedule == BESIDE:
+                assert [place for place in first if place < recorded], "it waits for the passes that made the latent"
+                assert all(place < waited for place in kept), "copies are made by then"
+            joined = log.index(("wait for lane", "main", 0))
+            assert joined > max(late), "the unit ends when both lanes are done"
+
+
+def test_a_decoder_that_is_a_third_of_the_unit_is_hidden_and_the_gain_is_promised(tmp_path: Path) -> None:
+    """Each call sleeps for 5 ms, two of the world and one of the stream: 15 ms in a row, 10 beside each other."""
+    slow = {"world": "loop_backends:SLOW/fp32", "stream": "loop_backends:SLOW/fp32"}
+    job, unit_ms, promised_ms = make_job(tmp_path, slow), dict[str, float](), dict[str, float]()
+    for schedule in ("sequential", "decode-behind:1+1"):
+        made, _ = run_mix(replace(job, schedule=schedule), tmp_path / schedule, units=40)
+        assert made.units is not None
+        assert made.promised is not None
+        steady = [ns for ns, kind in zip(made.units.wall_ns, made.units.kinds, strict=True) if kind == "steady"]
+        unit_ms[schedule], promised_ms[schedule] = median(steady) / 1e6, made.promised.ms
+    gain = unit_ms["sequential"] / unit_ms["decode-behind:1+1"]
+    assert gain == pytest.approx(1.5, rel=0.15)
+    assert promised_ms["sequential"] / promised_ms["decode-behind:1+1"] == pytest.approx(gain, rel=0.15)
+    assert made.promised.latency_ms == pytest.approx(15, rel=0.3), "its picture takes as long as before"

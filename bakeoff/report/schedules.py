@@ -8,7 +8,7 @@ from bakeoff.record.account import account_of, middle, steady
 from bakeoff.record.forecast import typical
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.report.document import Text
-from bakeoff.report.format import milliseconds
+from bakeoff.report.format import milliseconds, size_text
 from bakeoff.report.pipelines import MixRow, gain
 
 _FELT = 1.05
@@ -43,7 +43,7 @@ def texts(rows: Sequence[MixRow]) -> Iterator[Text]:
         text += (
             f"are ready {milliseconds(latency)} ms after it begins, {milliseconds(promised.latency_ms or 0)} promised"
         )
-        yield Text(f"{text}; {_lanes(record)}", row.name)
+        yield Text(f"{text}; {_lanes(record)}; copies for it take {size_text(promised.memory_bytes or 0)}", row.name)
         if sequential is not None:
             yield _against(row, sequential)
 

@@ -8,6 +8,7 @@ A schedule puts some programs of a steady unit into a second lane, a thread or a
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from bakeoff.models.errors import BakeoffError, no_such
@@ -188,13 +189,11 @@ def _closure(readers: Mapping[int, set[int]], place: int) -> set[int]:
 
 def beside(first: Sequence[Part], second: Sequence[Part], slow: Slowdowns) -> tuple[float, float]:
     """Return when each of two lanes that begin at once is done, in milliseconds; programs slow each other down."""
-    lanes, ends, now = [[list(part) for part in lane] for lane in (first, second)], [0.0, 0.0], 0.0
+    lanes, ends, now = [[*first], [*second]], [0.0, 0.0], 0.0
     while any(lanes):
-        names = [str(lane[0][0]) if lane else "" for lane in lanes]
+        names = [lane[0][0] if lane else "" for lane in lanes]
         factors = [slow.get((names[i], names[1 - i]), 1.0) for i in range(2)]
-        left = [
-            float(lane[0][1]) * factor if lane else float("inf") for lane, factor in zip(lanes, factors, strict=True)
-        ]
+        left = [lane[0][1] * factor if lane else inf for lane, factor in zip(lanes, factors, strict=True)]
         step = min(left)
         now += step
         for i, lane in enumerate(lanes):
@@ -202,7 +201,7 @@ def beside(first: Sequence[Part], second: Sequence[Part], slow: Slowdowns) -> tu
                 lane.pop(0)
                 ends[i] = now
             elif lane:
-                lane[0][1] = (left[i] - step) / factors[i]
+                lane[0] = names[i], (left[i] - step) / factors[i]
     return ends[0], ends[1]
 
 

@@ -187,6 +187,13 @@ class Feeder:
         copy: Tensor = known[1]
         return copy
 
+    def apart_bytes(self) -> int:
+        """Return the bytes of the copies that the second lane reads now, and of its own buffers for windows."""
+        lanes = [one for key, one in self.programs.items() if self.is_apart(key) and not one.windows]
+        readers = {reader for known in self._loop.windows.values() for reader in known}
+        own = (one.port.inputs[name] for one in lanes for name in one.port.inputs if (*one.key, name) in readers)
+        return sum(tensor.nbytes for tensor in (*own, *(copy for _, copy in self._copies.values())))
+
     def outputs(self, program: BoundProgram) -> Mapping[str, Tensor]:
         """Return the outputs of the call that the program just made; the program's next call may overwrite them."""
         if not program.calls:

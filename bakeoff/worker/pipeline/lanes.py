@@ -43,12 +43,12 @@ class Later(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # as torch's own wrappers
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         leaves, spec = pytree.tree_flatten((args, kwargs or {}))
         lane = next(leaf.lane for leaf in leaves if isinstance(leaf, Later))
         return lane.operator(func, leaves, spec)
 
-    def __repr__(self, **_: Any) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # as torch's
         return f"Later({list(self.shape)}, {self.dtype})"
 
     def _has_no_values(self, *_args: Any, **_kwargs: Any) -> Any:

@@ -82,8 +82,8 @@ def promised(runner: LoopRunner, loop: Loop, lane: Lane | None) -> Forecast:
 
     The runner has no open session afterwards. Raises what a program raises.
     """
-    samples = _alone(runner, loop)
-    alone = {str(key): _ms([_of(sample, key) / sample.calls[key] for sample in samples]) for key in loop.calls()}
+    samples, copies = _alone(runner, loop), runner.apart_bytes()
+    alone = {str(key): _ms([_of(sample, key) // sample.calls[key] for sample in samples]) for key in loop.calls()}
     between = (
         _ms([_outside(sample.segments) for sample in samples]),
         _ms([_outside(sample.beside) for sample in samples]),
@@ -98,7 +98,7 @@ def promised(runner: LoopRunner, loop: Loop, lane: Lane | None) -> Forecast:
     return Forecast(
         slots="",
         ms=ms,
-        memory_bytes=None,
+        memory_bytes=copies if lane is not None else None,
         sqnr_db=None,
         latency_ms=latency_ms,
         alone_ms={**alone, "": sum(between)},
@@ -130,7 +130,7 @@ def _outside(segments: Mapping[Segment, int]) -> int:
     return sum(ns for segment, ns in segments.items() if not segment.program and segment.kind != "idle")
 
 
-def _ms(ns: Sequence[float]) -> float:
+def _ms(ns: Sequence[int]) -> float:
     return fmean(trimmed(ns)) / 1e6
 
 

@@ -319,6 +319,10 @@ class LoopRunner(Run):
 
         return pytree.tree_map_with_path(placed, state) if buffers else state
 
+    def apart_bytes(self) -> int:
+        """Return the bytes of copies that the second lane takes, as `Feeder.apart_bytes` does."""
+        return self._feeder.apart_bytes()
+
     def prepare(self, key: Key) -> None:
         """Set torch's flags for calls of a program, if programs have different ones."""
         flags = self._feeder.programs[key].built.flags

@@ -106,10 +106,10 @@ def _behind(loop: Loop) -> frozenset[int]:
     ends = frozenset(place for place in last_read if {place, *reached[place]} & {*makes})
     if ends and len(ends) < len(everywhere):
         return ends
-    if len({_key(loop, place) for place in ends}) > 1:
+    if len({_key(loop, place) for place in ends}) > 1 and not any(reached[place] - {place} for place in ends):
         raise _refused(f"{_names(loop, ends)} make outputs and read nothing of each other: no program is left beside")
     for last in makes[-1:]:  # the last call that makes an output, whose results others read all the same
-        for other in readers[last] - {last}:
+        for other in sorted(readers[last] - {last}):
             reads = loop.flows[f"call {other}"]
             if f"call {last}" in reads:
                 raise _refused(_reads(loop, other, last))

@@ -187,7 +187,7 @@ class Lane:
             now, named = pytree.tree_unflatten([value_of(held.get(id(leaf), leaf)) for leaf in leaves], spec)
             return func(*now, **named)
 
-        key = func, *kwargs, *(_form_of(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+        key = func, *kwargs, *map(_told_by, leaves)
         return self.later(key, compute, self.main.between, leaves)
 
     def flush(self) -> None:
@@ -233,6 +233,12 @@ class Lane:
         ns[UNATTRIBUTED], waited_ns = 0, ns[UNATTRIBUTED]
         ns[self.account.idle] += wall_ns - sum(ns)
         return dict(zip(self.account.segments, ns, strict=True)), max(0, wall_ns - waited_ns)
+
+
+def _told_by(leaf: Any) -> Hashable:
+    """Return what of an argument decides the form of an operator's results: of a float only that it is one."""
+    told: Hashable = _form_of(leaf) if isinstance(leaf, Tensor) else float if isinstance(leaf, float) else leaf
+    return told
 
 
 def _form_of(tensor: Tensor) -> tuple[Any, ...]:

@@ -347,7 +347,7 @@ def _lanes(plan: PipelinePlan, text: str) -> Mapping[Key, int]:
     if request.profile is not None or request.horizon_db is not None or request.cold:
         raise BakeoffError(f"the schedule {text}: only pipeline and deadline run lanes; leave it out", "bad-option")
     if plan.subject.device == "cpu" and sum(schedule.threads) > plan.subject.threads:
-        raise BakeoffError(f"the schedule {text}: there are {counted(plan.subject.threads, 'thread')}", "bad-option")
+        raise BakeoffError(f"the schedule {text}: this run has {counted(plan.subject.threads, 'thread')}", "bad-option")
     return threads_of(plan.loop, schedule, plan.subject.threads)
 
 

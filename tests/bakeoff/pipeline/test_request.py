@@ -107,7 +107,7 @@ BEHIND = "small:tiny/wm=eager/fp32,image=eager/fp32@cpu/decode-behind:1+1"
     [
         ({"schedules": ("behind",)}, "unknown-name", "schedule 'behind'"),
         ({"schedules": ("decode-behind",)}, "bad-option", "--schedule decode-behind: each lane needs a thread"),
-        ({"mixes": (BEHIND,)}, "bad-option", "the schedule decode-behind:1+1: there is 1 thread"),
+        ({"mixes": (BEHIND,)}, "bad-option", "the schedule decode-behind:1+1: this run has 1 thread"),
         ({"mixes": (BEHIND[:-4],)}, "bad-variant", "'decode-behind' is no schedule; write decode-behind or"),
         ({"mixes": (BEHIND,), "threads": 2, "schedules": ("all",)}, "bad-option", "the mix has its own"),
         ({"mixes": (BEHIND,), "threads": 2, "horizon_db": 30.0}, "bad-option", "only pipeline and deadline run lanes"),

@@ -99,6 +99,7 @@ class Lane:
 
     def _enter(self) -> None:
         torch.set_grad_enabled(False)
+        torch.get_num_threads()  # else the first operator sets the number of the whole process
         torch.set_num_threads(self.schedule.threads[1])  # of this thread alone: OpenMP keeps a number for each
         if self._stream is not None:
             torch.cuda.set_stream(self._stream)

@@ -158,6 +158,21 @@ def test_programs_are_called_by_the_lane_that_owns_them(opened: list[Lane]) -> N
     assert seen == {"world": {"MainThread"}, "stream": {"lane"}}
 
 
+def test_each_lane_keeps_its_number_of_threads(opened: list[Lane]) -> None:
+    before = torch.get_num_threads()
+    lane = Lane(loop_of("toy_loops:Toy"), Schedule(BEHIND, (3, 1)), "cpu")
+    opened.append(lane)
+    lane.do(lambda: None)
+    try:
+        torch.set_num_threads(3)
+        assert (torch.get_num_threads(), lane.do(torch.get_num_threads)) == (3, 1)
+        lane.do(lambda: torch.set_num_threads(2))  # as a build does
+        lane.settle_threads()
+        assert (torch.get_num_threads(), lane.do(torch.get_num_threads)) == (3, 1)
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

@@ -120,6 +120,10 @@ class Lane:
 
         return self._thread.submit(run).result()
 
+    def start(self, action: Callable[[], T]) -> "Future[T]":
+        """Call `action()` in the lane's thread, beside this one."""
+        return self._thread.submit(action)
+
     def close(self) -> None:
         self._thread.shutdown()
 

@@ -6,6 +6,7 @@ each other: how much longer each then takes.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from statistics import fmean, median
 
@@ -140,19 +141,15 @@ def _slowdowns(runner: LoopRunner, lane: Lane, one: Key, other: Key) -> tuple[fl
     calls = runner.port(one).call, runner.port(other).call
     ratios = list[tuple[float, float]]()
     for _ in range(_ROUNDS):
-        alone = _timed(calls[0], _once()), lane.do(lambda: _timed(calls[1], _once()))
-        begun, ended, both = threading.Event(), threading.Event(), list[float]()
-
-        def second() -> None:
-            both.append(_timed(calls[1], lambda: not ended.is_set(), begun))  # noqa: B023  # waited for below
-
-        waiting = threading.Thread(target=lane.do, args=(second,))
-        waiting.start()
+        alone = _timed(calls[0], _once()), lane.do(partial(_timed, calls[1], _once()))
+        begun, ended = threading.Event(), threading.Event()
+        second = lane.start(partial(_timed, calls[1], lambda ended=ended: not ended.is_set(), begun))
         begun.wait()
-        first = _timed(calls[0], _once())
-        ended.set()
-        waiting.join()
-        ratios.append((first / alone[0], both[0] / alone[1]))
+        try:
+            first = _timed(calls[0], _once())
+        finally:
+            ended.set()
+        ratios.append((first / alone[0], second.result() / alone[1]))
     return max(1.0, median(one for one, _ in ratios)), max(1.0, median(two for _, two in ratios))
 
 
@@ -165,10 +162,12 @@ def _once() -> Callable[[], bool]:
 def _timed(call: Callable[[], object], goes_on: Callable[[], bool], begun: threading.Event | None = None) -> float:
     """Return the mean nanoseconds of calls after a first one, as long as `goes_on`, and of one at least."""
     wait = torch.cuda.current_stream().synchronize if torch.cuda.is_initialized() else (lambda: None)
-    call()
-    wait()
-    if begun is not None:
-        begun.set()
+    try:
+        call()
+        wait()
+    finally:
+        if begun is not None:
+            begun.set()
     started, count = now_ns(), 0
     while count < 1 or goes_on():
         call()

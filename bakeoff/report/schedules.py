@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from bakeoff.record.account import account_of, middle, steady
+from bakeoff.record.account import Account, account_of, middle, steady
 from bakeoff.record.forecast import typical
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.report.document import Text
@@ -27,6 +27,15 @@ def latency_ms(record: PipelineRecord) -> float | None:
         return fmean(units.wall_ns[unit] for unit in chosen) / 1e6
     found = [units.wall_ns[unit] + units.done_ns[unit + 1] for unit in chosen if unit + 1 in chosen]
     return fmean(found) / 1e6 if found else None
+
+
+def as_data(record: PipelineRecord) -> dict[str, object]:
+    """Return for `--json` what only a mix under a schedule has; empty for a sequential one."""
+    if not record.mix.schedule:
+        return {}
+    lines = second.lines if (second := _second(record)) is not None else ()
+    beside = [{"name": line.name, "kind": line.kind, "slot": line.slot, "ns": line.ns, "ms": line.ms} for line in lines]
+    return {"schedule": record.mix.schedule, "latency_ms": latency_ms(record), "beside": beside}
 
 
 def texts(rows: Sequence[MixRow]) -> Iterator[Text]:
@@ -66,12 +75,15 @@ def _against(row: MixRow, sequential: PipelineRecord) -> Text:
     return Text(f"{'loses' if found.word == 'slower' else 'gains nothing shown'}: {said}", row.name, tone="open")
 
 
+def _second(record: PipelineRecord) -> Account | None:
+    """Return the account of the second lane."""
+    units = record.measurement.units
+    return account_of(replace(units, lines=units.beside), {}, middle(units)) if units is not None else None
+
+
 def _lanes(record: PipelineRecord) -> str:
     """Return how long each line of the second lane takes, and how long each lane is idle."""
-    units = record.measurement.units
-    assert units is not None
-    second = account_of(replace(units, lines=units.beside), {}, middle(units))
-    first = typical(record)
+    first, second = typical(record), _second(record)
     parts = [f"{line.name} {line.ms:.3f}" for line in (second.lines if second is not None else ()) if line.ns]
     waited = sum(line.ms for line in (first.lines if first is not None else ()) if line.kind == "idle")
     return f"second lane: {', '.join(parts)} ms; the first one is idle for {waited:.3f} ms"

@@ -397,8 +397,6 @@ def _data(row: MixRow) -> dict[str, Any]:
         "name": row.name,
         "mix": str(record.mix),
         "role": record.role,
-        "schedule": record.mix.schedule,
-        "latency_ms": schedules.latency_ms(record),
         "run": record.run,
         "how": record.how,
         "machine": record.machine,
@@ -415,4 +413,5 @@ def _data(row: MixRow) -> dict[str, Any]:
         "promise_error": forecast_error(record),
         "memory": {"peak_bytes": memory.peak_bytes, "meter": memory.meter} if memory is not None else None,
         "stale": row.stale,
+        **schedules.as_data(record),
     }

@@ -188,11 +188,13 @@ class Feeder:
         return copy
 
     def apart_bytes(self) -> int:
-        """Return the bytes of the copies that the second lane reads now, and of its own buffers for windows."""
+        """Return the most bytes of copies that the second lane was given so far, and those of its own buffers for
+        windows."""
+        assert self._lane is not None
         lanes = [one for key, one in self.programs.items() if self.is_apart(key) and not one.windows]
         readers = {reader for known in self._loop.windows.values() for reader in known}
         own = (one.port.inputs[name] for one in lanes for name in one.port.inputs if (*one.key, name) in readers)
-        return sum(tensor.nbytes for tensor in (*own, *(copy for _, copy in self._copies.values())))
+        return self._lane.most_bytes() + sum(tensor.nbytes for tensor in own)
 
     def outputs(self, program: BoundProgram) -> Mapping[str, Tensor]:
         """Return the outputs of the call that the program just made; the program's next call may overwrite them."""

@@ -89,6 +89,8 @@ class Lane:
         """Makes the copy of a value that the lane is given; set by a feeder."""
         self.reading: list[Tensor] = []
         """Windows that it may read or shift before the next wait."""
+        self._kept = [0, 0]
+        """Bytes of copies: the most of a unit, and those of the present one."""
         self._queue: list[tuple[Callable[[], object], int]] = []
         self._sent: list[Future[None]] = []
         self._forms: dict[Hashable, tuple[Any, list[Any]]] = {}
@@ -129,8 +131,13 @@ class Lane:
 
     def keep(self, copy: Tensor) -> None:
         """Let the memory of a tensor that the lane is given not be used again before the lane has read it."""
+        self._kept[-1] += copy.nbytes
         if self._stream is not None:
             copy.record_stream(self._stream)
+
+    def most_bytes(self) -> int:
+        """Return the most bytes of copies at a time: of a unit, and of the next one if the lane runs behind."""
+        return max(self._kept) * (2 if self.behind else 1)
 
     def refusal(self, what: str) -> Unsupported:
         names = ", ".join(sorted(map(str, self.programs)))
@@ -141,6 +148,7 @@ class Lane:
         """Begin a unit; what the unit before has put off begins too."""
         self.at_once = at_once or self.order == "sequential"
         self.account.begin()
+        self._kept = [max(self._kept), 0]
         self._send()
 
     def later(self, key: Hashable, compute: Callable[[], Any], segment: int, leaves: Sequence[Any] = ()) -> Any:

@@ -83,7 +83,7 @@ def promised(runner: LoopRunner, loop: Loop, lane: Lane | None) -> Forecast:
 
     The runner has no open session afterwards. Raises what a program raises.
     """
-    samples, copies = _alone(runner, loop), runner.apart_bytes()
+    samples = _alone(runner, loop)
     alone = {str(key): _ms([_of(sample, key) // sample.calls[key] for sample in samples]) for key in loop.calls()}
     between = (
         _ms([_outside(sample.segments) for sample in samples]),
@@ -99,7 +99,7 @@ def promised(runner: LoopRunner, loop: Loop, lane: Lane | None) -> Forecast:
     return Forecast(
         slots="",
         ms=ms,
-        memory_bytes=copies if lane is not None else None,
+        memory_bytes=runner.apart_bytes() if lane is not None else None,
         sqnr_db=None,
         latency_ms=latency_ms,
         alone_ms={**alone, "": sum(between)},

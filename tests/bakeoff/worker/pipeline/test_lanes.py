@@ -221,6 +221,7 @@ def test_a_mix_under_a_schedule_is_ok_and_promised(schedule: str, tmp_path: Path
     beside = {line.name for line in made.units.beside}
     assert beside == ({"decode", "present", "copies", "idle", "glue"} if schedule != "sequential" else set())
     assert bool(made.promised.slowdowns) == (schedule != "sequential")
+    assert bool(made.promised.memory_bytes) == (schedule != "sequential"), "the latent, the window and outputs"
 
 
 class Streams:

@@ -143,7 +143,7 @@ def _slowdowns(runner: LoopRunner, lane: Lane, one: Key, other: Key) -> tuple[fl
     for _ in range(_ROUNDS):
         alone = _timed(calls[0], _once()), lane.do(partial(_timed, calls[1], _once()))
         begun, ended = threading.Event(), threading.Event()
-        second = lane.start(partial(_timed, calls[1], lambda ended=ended: not ended.is_set(), begun))
+        second = lane.start(partial(_timed, calls[1], partial(_is_open, ended), begun))
         begun.wait()
         try:
             first = _timed(calls[0], _once())
@@ -151,6 +151,10 @@ def _slowdowns(runner: LoopRunner, lane: Lane, one: Key, other: Key) -> tuple[fl
             ended.set()
         ratios.append((first / alone[0], second.result() / alone[1]))
     return max(1.0, median(one for one, _ in ratios)), max(1.0, median(two for _, two in ratios))
+
+
+def _is_open(ended: threading.Event) -> bool:
+    return not ended.is_set()
 
 
 def _once() -> Callable[[], bool]:

@@ -1,6 +1,6 @@
 """A mix: a pipeline with one variant for each slot, printed and parsed as one string that identifies it.
 
-`pipeline:preset[options]/slot=backend[options](+backend[options])/dtype,...@device`, for example
+`pipeline:preset[options]/slot=backend[options](+backend[options])/dtype,...@device(/schedule:threads+threads)`, as in
 `owl:200m[steps=10]/wm=inductor[freezing]/bf16,image=openvino/bf16,audio=aoti[freezing]/bf16@cpu`.
 """
 
@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.options import OptionValue, written_option
 from bakeoff.models.pipelines import pipeline_names
+from bakeoff.models.pipelines.schedule import parse_schedule
 from bakeoff.models.types import Device, Dtype, parse_device, parse_dtype
 from bakeoff.variant import BackendUse, parse_use, split_outside_brackets
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _MIX = re.compile(
     rf"(?P<pipeline>{_NAME}):(?P<preset>{_NAME})(?P<options>\[[A-Za-z0-9_.,:=+-]*\])?"
-    rf"/(?P<slots>[^@]+)@(?P<device>{_NAME})"
+    rf"/(?P<slots>[^@]+)@(?P<device>{_NAME})(/(?P<schedule>.+))?"
 )
 _SLOT = re.compile(rf"(?P<slot>{_NAME})=(?P<backends>.+)/(?P<dtype>{_NAME})")
 _FORM = "write pipeline:preset[options]/slot=backend[options]/dtype,...@device"
@@ -49,9 +50,12 @@ class Mix:
     slots: tuple[SlotChoice, ...]
     """One variant for each slot, in the pipeline's order."""
     device: Device
+    schedule: str = ""
+    """With the threads of its lanes, as in `decode-behind:1+1`; "" if each call waits for the one before."""
 
     def __str__(self) -> str:
-        return f"{self.subject}/{self.variants}@{self.device}"
+        schedule = f"/{self.schedule}" if self.schedule else ""
+        return f"{self.subject}/{self.variants}@{self.device}{schedule}"
 
     @property
     def subject(self) -> str:
@@ -80,7 +84,9 @@ def parse_mix(text: str) -> Mix:
         raise BakeoffError(f"'{text}' is not a mix; {_FORM}", code="bad-variant")
     slots = parse_slots(match["slots"])
     _, options = parse_use(f"options{match['options'] or ''}")
-    return Mix(match["pipeline"], match["preset"], tuple((options or {}).items()), slots, parse_device(match["device"]))
+    schedule = str(parse_schedule(match["schedule"])) if match["schedule"] else ""
+    given = tuple((options or {}).items())
+    return Mix(match["pipeline"], match["preset"], given, slots, parse_device(match["device"]), schedule)
 
 
 def parse_subject(text: str) -> tuple[str, str, dict[str, OptionValue]]:

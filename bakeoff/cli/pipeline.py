@@ -150,10 +150,22 @@ def on_pipelines(*without: str) -> Callable[[Callable[..., None]], Callable[...,
 
 
 @on_pipelines()
-def pipeline(options: PipelineOptions) -> None:
+def pipeline(
+    options: PipelineOptions,
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="all|NAME",
+            help="Run each mix under all schedules that keep every value, or some: sequential, decode-behind, "
+            "context-beside-decode.",
+        ),
+    ] = None,
+) -> None:
     """Run whole frames with a mix of variants, in turns with others, and record where the time goes."""
     from bakeoff.report.pages import pipelines as page
 
+    schedules = tuple(named("--schedule", text) for text in schedule or [])
+    options = replace(options, request=replace(options.request, schedules=schedules))
     run_mixes(options, page.of_runs, lambda stored: {"mixes": page.as_rows(stored)})
 
 

@@ -12,7 +12,7 @@ from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.process.supervisor import Outcome
 from bakeoff.process.watch import GpuPeaks
 from bakeoff.record.finding import Finding, new_finding
-from bakeoff.record.pipeline import PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram, Units
+from bakeoff.record.pipeline import Forecast, PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram, Units
 from bakeoff.record.source import instrument_hash, pipeline_hash
 from bakeoff.sweeps.assemble import (
     common_facts,
@@ -71,10 +71,16 @@ def make_record(
         loop_hash=pipeline_hash(subject.loop.reference),
         instrument=instrument_hash(),
         budget=request.budget,
-        forecast=mix.forecast,
+        forecast=_promise(outcome, mix),
         sustained=request.sustained,
         started=plan.started.get(mix.mix.variants),
     )
+
+
+def _promise(outcome: Outcome, mix: MixPlan) -> Forecast | None:
+    """Return what was promised of the mix: by its worker under a schedule, else by records."""
+    promised = outcome.value.promised if outcome.kind == "result" else None
+    return mix.forecast if promised is None else replace(promised, slots=mix.mix.variants)
 
 
 def _measurement(

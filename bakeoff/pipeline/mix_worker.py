@@ -9,9 +9,10 @@ from statistics import median
 
 from bakeoff.export.warmup import WarmCall
 from bakeoff.machine import build_cache
+from bakeoff.models.pipelines.schedule import SEQUENTIAL
 from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
-from bakeoff.process.jobs import PipelineJob
+from bakeoff.process.jobs import MeasureJob, PipelineJob
 from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.process.supervisor import Event, LiveWorker, Outcome, spent_s
 from bakeoff.race import not_idle, take_turns
@@ -55,6 +56,11 @@ def open_caches(mix: MixPlan) -> None:
         row.cache_folder.mkdir(parents=True, exist_ok=True)
 
 
+def in_threads(job: MeasureJob, threads: int | None) -> MeasureJob:
+    """Return the job of a program that is built and called with so many threads; None: as the job says."""
+    return job if threads is None else replace(job, subject=replace(job.subject, threads=threads), engine="")
+
+
 @dataclass(slots=True)
 class MixWorker:
     """The parent's handle of a mix's worker, as a side of a race.
@@ -96,7 +102,8 @@ class MixWorker:
         open_caches(mix)
         request = session.plan.request
         programs = tuple(
-            (key.slot, measure_job(row, request.policy, self.references[str(key)])) for key, row in mix.rows.items()
+            (key.slot, in_threads(measure_job(row, request.policy, self.references[str(key)]), mix.threads.get(key)))
+            for key, row in mix.rows.items()
         )
         job = PipelineJob(
             subject=session.plan.subject,
@@ -111,6 +118,7 @@ class MixWorker:
             cold=self.cold,
             artifacts=dict(self.artifacts),
             warm=self.warm,
+            schedule=mix.mix.schedule or (SEQUENTIAL if request.schedules else ""),
         )
         timed = (UNIT,) if request.monitor else ()
         launch = replace(session.launch_of(mix, self.running), on_event=self._on_event, timed=timed)

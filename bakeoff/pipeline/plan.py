@@ -14,7 +14,17 @@ from bakeoff.mix import Mix, SlotChoice
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names
 from bakeoff.models.pipelines.pipeline import Key, Loop, Slot
+from bakeoff.models.pipelines.schedule import (
+    NAMES,
+    SEQUENTIAL,
+    Schedule,
+    parse_schedule,
+    splits,
+    threads_of,
+    why_not,
+)
 from bakeoff.models.types import Device
+from bakeoff.models.words import counted
 from bakeoff.pipeline.describe import described_loop, with_models
 from bakeoff.pipeline.forecast import forecasts, promised
 from bakeoff.pipeline.parts import KnownParts, known_parts, usable
@@ -65,11 +75,13 @@ class MixPlan:
     memory: Need
     cache_folder: Path
     environment: Mapping[str, str]
+    threads: Mapping[Key, int] = field(default_factory=dict)
+    """Those of each program under a schedule with two lanes; empty: all programs have all of them."""
 
     @property
     def label(self) -> str:
         """Name of the mix in messages."""
-        return self.role or self.mix.variants
+        return f"{self.role or self.mix.variants} {self.mix.schedule}".rstrip()
 
     @property
     def slug(self) -> str:
@@ -266,28 +278,32 @@ def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress)
     chosen, notes = chosen_mixes(plan, asked)
     slots: dict[str, list[Plan]] = {}
     mixes: dict[str, MixPlan] = {}
-    for role, choices in chosen:
+    schedules, refused = _schedules(plan)
+    for role, choices, own_schedule in chosen:
         by_slot = {choice.slot: choice for choice in choices}
         plans = {key: _filled_by(own, by_slot[key.slot]) for key, own in plan.eager.items()}
         for key, own in plans.items():
             slots.setdefault(key.slot, []).append(own)
-        mix = _mix(plan, role, plans)
-        mixes.setdefault(str(mix.mix), mix)
+        if own_schedule and request.schedules:
+            raise BakeoffError(f"--schedule: the mix has its own, {own_schedule}; leave one out", "bad-option")
+        for schedule in schedules or (own_schedule,):
+            mix = _mix(plan, role, plans, schedule)
+            mixes.setdefault(str(mix.mix), mix)
     missing: dict[str, list[str]] = {}
     for key in plan.loop.calls():
         if any(key not in mix.parts for mix in mixes.values()):
             missing.setdefault(key.slot, []).append(key.program)
-    if missing and not notes and request.horizon_db is None:
+    if missing and not notes and request.horizon_db is None and not schedules:
         notes = [f"no promise of a unit's time: {no_records(plan, missing)}"]
     facts = [request.policy, request.units, request.profile, request.horizon_db]
-    facts += [host.read_host(), host.read_versions(), *paths.commit()]
+    facts += [*schedules, host.read_host(), host.read_versions(), *paths.commit()]
     if (sustained := request.sustained) is not None:
         request = replace(request, sustained=replace(sustained, fps=sustained.fps or plan.loop.rate or USUAL_FPS))
         facts += [request.sustained, request.minutes, request.cold]
     return replace(
         plan,
         request=request,
-        notes=(*plan.notes, *notes),
+        notes=(*plan.notes, *notes, *refused),
         slots={
             slot: replace(plans[0], rows=tuple(row for own in plans for row in own.rows))
             for slot, plans in slots.items()
@@ -295,6 +311,28 @@ def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress)
         mixes=tuple(mixes.values()),
         key=digest([[mix.config_id for mix in mixes.values()], *facts]),
     )
+
+
+def _schedules(plan: PipelinePlan) -> tuple[list[str], list[str]]:
+    """Return the schedules under each of which every mix runs, "" for the sequential one, and why `all` has no others.
+
+    Raises BakeoffError for a schedule that does not exist, or one by name that the loop forbids.
+    """
+    asked, threads = plan.request.schedules, plan.subject.threads
+    found, refused = list[str](), list[str]()
+    for name in NAMES if "all" in asked else asked:
+        lanes = splits(threads) if plan.subject.device == "cpu" else ((threads, threads),)
+        reason = why_not(plan.loop, name)
+        if name == SEQUENTIAL:
+            found.append("")
+        elif not reason and lanes:
+            found += [str(Schedule(name, each)) for each in lanes]
+        else:
+            text = f"--schedule {name}: {reason or 'each lane needs a thread, and there is one'}"
+            if "all" not in asked:
+                raise BakeoffError(text, "bad-option")
+            refused.append(text)
+    return found, refused
 
 
 def _filled_by(plan: Plan, choice: SlotChoice) -> Plan:
@@ -309,11 +347,12 @@ def in_way(plan: Plan, way: SlotChoice) -> Request:
     return replace(plan.request, backends=(backends,), dtypes=(way.dtype,))
 
 
-def _mix(plan: PipelinePlan, role: Role, plans: Mapping[Key, Plan]) -> MixPlan:
+def _mix(plan: PipelinePlan, role: Role, plans: Mapping[Key, Plan], schedule: str = "") -> MixPlan:
     loop, device, threads = plan.loop, plan.subject.device, plan.subject.threads
     rows = {key: own.rows[0] for key, own in plans.items()}
     slots = {key.slot: SlotChoice(key.slot, row.variant.backends, row.variant.dtype) for key, row in rows.items()}
-    mix = Mix(loop.name, loop.preset, tuple(loop.changed.items()), tuple(slots[one.name] for one in loop.slots), device)
+    filled_by = tuple(slots[one.name] for one in loop.slots)
+    mix = Mix(loop.name, loop.preset, tuple(loop.changed.items()), filled_by, device, schedule)
     batches = [(*key, row.subject.batch) for key, row in rows.items()]
     config_id = digest([str(mix), batches, plan.subject_id, threads])
     machine = this_machine(device).machine_class
@@ -332,14 +371,29 @@ def _mix(plan: PipelinePlan, role: Role, plans: Mapping[Key, Plan]) -> MixPlan:
         mix=mix,
         role=role,
         rows={key: replace(row, cache_folder=folder / str(key), environment=environment) for key, row in rows.items()},
-        parts={key: part for key, part in parts.items() if part is not None and usable(part.record)},
-        forecast=promised(plan, mix.slots),
+        parts={key: part for key, part in parts.items() if part is not None and usable(part.record) and not schedule},
+        forecast=promised(plan, mix.slots) if not schedule else None,
         config_id=config_id,
         precheck=next(obstacles, None) or short_of_memory(memory, device),  # memory is counted for the whole mix
         memory=memory,
         cache_folder=folder,
         environment=environment,
+        threads=_lanes(plan, schedule),
     )
+
+
+def _lanes(plan: PipelinePlan, text: str) -> Mapping[Key, int]:
+    """Return the threads of each program under a schedule; none for "". Raises BakeoffError if it cannot run so."""
+    if not text:
+        return {}
+    schedule, request = parse_schedule(text), plan.request
+    if reason := why_not(plan.loop, schedule.name):
+        raise BakeoffError(f"the schedule {text}: {reason}", "bad-option")
+    if request.profile is not None or request.horizon_db is not None or request.cold:
+        raise BakeoffError(f"the schedule {text}: only pipeline and deadline run lanes; leave it out", "bad-option")
+    if plan.subject.device == "cpu" and sum(schedule.threads) > plan.subject.threads:
+        raise BakeoffError(f"the schedule {text}: this run has {counted(plan.subject.threads, 'thread')}", "bad-option")
+    return threads_of(plan.loop, schedule, plan.subject.threads)
 
 
 def _memory(plans: Mapping[Key, Plan], slot: str) -> Need:
@@ -355,22 +409,23 @@ def _memory(plans: Mapping[Key, Plan], slot: str) -> Need:
 
 def chosen_mixes(
     plan: PipelinePlan, asked: Sequence[RequestedMix]
-) -> tuple[list[tuple[Role, tuple[SlotChoice, ...]]], list[str]]:
-    """Return the role and slots of each requested mix, and notes about mixes that are left out.
+) -> tuple[list[tuple[Role, tuple[SlotChoice, ...], str]], list[str]]:
+    """Return role, slots and schedule of each requested mix, and notes about mixes that are left out.
 
     `best` and `best-full` are left out if the records do not tell what is best. Raises BakeoffError if no mix remains.
     """
-    chosen: list[tuple[Role, tuple[SlotChoice, ...]]] = []
+    chosen: list[tuple[Role, tuple[SlotChoice, ...], str]] = []
     notes: list[str] = []
     for mix in asked:
         if not isinstance(mix, str) or mix in ("", "eager"):
-            chosen.append((mix if isinstance(mix, str) else "", filled(named_slots(mix), plan.loop)))
+            schedule = mix.schedule if isinstance(mix, Mix) else ""
+            chosen.append((mix if isinstance(mix, str) else "", filled(named_slots(mix), plan.loop), schedule))
             continue
         slots, missing = _best(plan, quantised=mix == "best")
         if missing:
             notes.append(f"{mix}: {no_records(plan, missing)}")
         else:
-            chosen.append((mix, slots))
+            chosen.append((mix, slots, ""))
     if not chosen:
         raise BakeoffError(notes[0], "no-record")
     return chosen, notes

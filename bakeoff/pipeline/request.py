@@ -68,6 +68,8 @@ class PipelineRequest:
     """Run each mix by itself for `minutes`, however many units that takes; `fps` 0 is the rate of the pipeline."""
     cold: bool = False
     """Run each mix in fresh processes, which share the minutes, and count from their start."""
+    schedules: tuple[str, ...] = ()
+    """Schedules by name under each of which each mix runs, or `all` that the loop allows; empty: as the mixes say."""
 
 
 def check_counts(request: PipelineRequest) -> None:

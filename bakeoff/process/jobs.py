@@ -280,6 +280,8 @@ class PipelineJob:
     """Folder of the artifact with each `slot.program`, to be loaded instead of built; empty: all are built."""
     warm: tuple[WarmCall, ...] = ()
     """Calls to make before the first session is opened."""
+    schedule: str = ""
+    """`sequential` or a schedule with its threads: what a unit takes is then predicted first. "": neither."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ RangePath = tuple[tuple[str, RangeKind], ...]
 """Name and kind of each nested range, from the outermost one within the unit inwards; empty for the unit itself."""
 Piece = tuple[RangePath, int, int]
 """Path, number of calls and own time in nanoseconds: of a single range, or of all ranges with the same path."""
-_BETWEEN: Final[tuple[LineKind, ...]] = ("glue", "copies", UNATTRIBUTED)
+_BETWEEN: Final[tuple[LineKind, ...]] = ("glue", "copies", "idle", UNATTRIBUTED)
 
 
 @dataclass(frozen=True, slots=True)

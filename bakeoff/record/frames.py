@@ -29,7 +29,7 @@ class FrameFigures:
     """Frames of all these units divided by their wall time."""
     units_per_s: float
     first_frame_ms: float | None
-    """Time to open the first session and run its first unit; None if the run does not state the opening."""
+    """Time to open the first session and run its units up to the first with frames; None without the opening."""
     real_time: float | None
     """Frames a second divided by the rate that the model was made for; None if the unit is a call and not a frame."""
 
@@ -45,6 +45,7 @@ def figures(record: PipelineRecord) -> FrameFigures | None:
     samples = [units.wall_ns[place] / units.frames[place] for place in chosen if units.frames[place]]
     summary = summarise_ns([round(sample) for sample in samples])
     opened = record.measurement.opened_ns
+    first = next(place for place, count in enumerate(units.frames) if count)
     return FrameFigures(
         units=len(chosen),
         frames=frames,
@@ -53,7 +54,7 @@ def figures(record: PipelineRecord) -> FrameFigures | None:
         p99_ms=nearest_rank(samples, 0.99) / 1e6 if len(samples) >= FEWEST_FOR_P99 else None,
         frames_per_s=frames / wall_s,
         units_per_s=len(chosen) / wall_s,
-        first_frame_ms=(opened[0] + units.wall_ns[0]) / 1e6 if opened else None,
+        first_frame_ms=(opened[0] + sum(units.wall_ns[: first + 1])) / 1e6 if opened else None,
         real_time=frames / wall_s / record.frame_rate if record.frame_rate else None,
     )
 

@@ -71,6 +71,10 @@ class Units:
     spans: tuple[int, ...] = ()
     """In a sustained run, how many units in a row each entry of `lines`, `programs` and `copied_bytes` is the sum of:
     of one kind, and within a minute. Empty if each entry is one unit's."""
+    beside: tuple[Line, ...] = ()
+    """The account of the second lane, whose lines add up to a unit's wall time too. Empty without one."""
+    done_ns: tuple[int, ...] = ()
+    """When within each unit the second lane was done. Empty without one."""
 
 
 Sight = Literal["inside", "in its own build", "hidden"]
@@ -397,6 +401,38 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is promised of a mix in a steady unit, or of its part in one slot. None: a record lacks the figure."""
+
+    slots: str
+    """Slots with their backends and dtypes, as in `wm=inductor/bf16,image=eager/fp32`."""
+    ms: float
+    """Mean time of a unit: the calls of each program times the mean of its record, and the time between programs."""
+    memory_bytes: int | None
+    """Peak memory with all slots in place; of a part, what it takes beyond the process; of a promise by the mix's own
+    process, the copies that its second lane reads."""
+    sqnr_db: float | None
+    """The least SQNR of any program's output; 999 if all are exact."""
+    interval: tuple[float, float] | None = None
+    """Ends in ms within which the mean of a run lies, by how far earlier runs lie from their promises. None: an earlier
+    version promised it, by medians, or the mix's own process did, before its timed units."""
+    parts_ms: dict[str, float] = field(default_factory=dict)
+    """By slot the time of its calls, and `between programs`; they add up to `ms`."""
+    first_ms: tuple[float, float | None, float | None] | None = None
+    """Median time to the first good frame in cold starts of the mix, and the ends of its interval. None: no start of
+    it was measured, or half of them had none."""
+    anchored: bool = False
+    """Whether units of the mix were timed in turns with those of others, just before it ran."""
+    latency_ms: float | None = None
+    """From the beginning of a unit until its outputs are ready; None if only the unit's time was promised."""
+    alone_ms: dict[str, float] = field(default_factory=dict)
+    """Of a promise by the mix's own process: the time of a call of each `slot.program` in units whose lanes run one
+    after the other, and as "" all else of a unit."""
+    slowdowns: dict[str, float] = field(default_factory=dict)
+    """How many times as long a program takes beside another one, as in `wm.step beside image.decode`."""
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineMeasurement:
     """A worker's report on one mix; the parent makes a record from it."""
 
@@ -418,30 +454,8 @@ class PipelineMeasurement:
     """Profile of a traced pass after the last timed unit; None if none was requested."""
     rollout: Rollout | None = None
     """Curves of a rollout, in which nothing is timed and `parity` has all units; None in any other run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """What is promised of a mix in a steady unit, or of its part in one slot. None: a record lacks the figure."""
-
-    slots: str
-    """Slots with their backends and dtypes, as in `wm=inductor/bf16,image=eager/fp32`."""
-    ms: float
-    """Mean time of a unit: the calls of each program times the mean of its record, and the time between programs."""
-    memory_bytes: int | None
-    """Peak memory with all slots in place; of a part, what it takes beyond the process."""
-    sqnr_db: float | None
-    """The least SQNR of any program's output; 999 if all are exact."""
-    interval: tuple[float, float] | None = None
-    """Ends in ms within which the mean of a run lies, by how far earlier runs lie from their promises. None: an earlier
-    version promised it, by medians."""
-    parts_ms: dict[str, float] = field(default_factory=dict)
-    """By slot the time of its calls, and `between programs`; they add up to `ms`."""
-    first_ms: tuple[float, float | None, float | None] | None = None
-    """Median time to the first good frame in cold starts of the mix, and the ends of its interval. None: no start of
-    it was measured, or half of them had none."""
-    anchored: bool = False
-    """Whether units of the mix were timed in turns with those of others, just before it ran."""
+    promised: Forecast | None = None
+    """What the worker promised of a unit under its schedule; None if no schedule was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ GPU_MEMORY, MACHINE_CORES = "gpu_memory_mib", "cores_of_machine"
 the process may use."""
 RangeKind = Literal["session", "stage", "unit", "phase", "step", "collective"]
 """`collective` is a phase that waits for other ranks."""
-LineKind = Literal["stage", "phase", "collective", "step", "glue", "copies", "unattributed"]
+LineKind = Literal["stage", "phase", "collective", "step", "glue", "copies", "idle", "unattributed"]
 """Kind of an account's line: a range's kind, or that of the time between ranges."""
 UnitKind = Literal["opening", "filling", "compiling", "steady"]
 """`opening` units differ in shape, `filling` units run while a window fills, and during `compiling` units a compiler's

@@ -123,25 +123,27 @@ def named(entries: Sequence[StoredPipeline], known: Sequence[StoredPipeline] = (
     The baseline may be one of the `known` records that is not a row because a later run has replaced it. The newest mix
     of a role has the role's name; earlier ones have their time added.
     """
-    newest = {entry.record.role: entry.id for entry in sorted(entries, key=lambda entry: entry.record.created)}
-    names, typed = [], 0
+    newest = {_role(entry): entry.id for entry in sorted(entries, key=lambda entry: entry.record.created)}
+    names, typed = [], dict[object, str]()
     for entry in entries:
-        role = entry.record.role
-        if not role:
-            names.append(f"mix {letter(typed)}")
-            typed += 1
-        else:
-            names.append(role if newest[role] == entry.id else _dated(entry.record))
+        role, plain = entry.record.role, replace(entry.record.mix, schedule="")
+        name = role or typed.setdefault((entry.record.run, str(plain)), f"mix {letter(len(typed))}")
+        known_as = f"{name} {entry.record.mix.schedule}".rstrip()
+        names.append(known_as if not role or newest[_role(entry)] == entry.id else _dated(entry.record))
     name_of = {entry.id: name for entry, name in zip(entries, names, strict=True)}
     baselines: dict[str, tuple[str, PipelineRecord]] = {}
     for entry in known or entries:
-        if entry.record.role == "eager" or entry.record.run not in baselines:
+        if _role(entry) == ("eager", "") or entry.record.run not in baselines:
             baselines[entry.record.run] = name_of.get(entry.id, _dated(entry.record)), entry.record
     rows = []
     for entry in entries:
         against, baseline = baselines[entry.record.run]
         rows.append(MixRow(entry, name_of[entry.id], gain(baseline, entry.record), against))
     return sorted(rows, key=_rank)
+
+
+def _role(entry: StoredPipeline) -> tuple[str, str]:
+    return entry.record.role, entry.record.mix.schedule
 
 
 def _rank(row: MixRow) -> tuple[bool, float]:

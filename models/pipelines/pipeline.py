@@ -197,6 +197,9 @@ class Loop:
     carried: dict[str, dict[str, str]] = field(default_factory=dict)
     """For each `slot.program` that a unit calls once, its outputs that become its own inputs in the next unit: the
     input by output."""
+    flows: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What flows into each call of a steady unit (`call 3`, by its place), output (`output video`) and tensor of the
+    new state (`state keys`), by any way: calls of the unit, and the state that it starts with."""
     kept: tuple[Key, ...] = ()
     """Key of each program whose outputs are still read after its next call."""
     rate: float = 0.0

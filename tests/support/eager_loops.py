@@ -13,6 +13,7 @@ from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.weights import randomize
 from bakeoff.process.jobs import LoopSubject
 from bakeoff.worker.pipeline.feeder import ProgramEngine
+from bakeoff.worker.pipeline.lanes import Lane
 from bakeoff.worker.pipeline.parity import pipeline_of
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.subject import cast_inputs, draw
@@ -45,7 +46,7 @@ class Reusing(nn.Module):
         return self.outputs
 
 
-def eager_runner(pipeline: str, loop: Loop) -> LoopRunner:
+def eager_runner(pipeline: str, loop: Loop, lane: Lane | None = None) -> LoopRunner:
     """A runner of the pipeline with eager engines in fp32, whose outputs their next call overwrites."""
     engines = {}
     for key in loop.programs:
@@ -57,7 +58,7 @@ def eager_runner(pipeline: str, loop: Loop) -> LoopRunner:
         outputs = [one.name for one in workload.outputs]
         engines[key] = ProgramEngine(ModuleEngine(Reusing(built)), outputs, inputs)
     subject = LoopSubject(replace(loop, reference=pipeline), WEIGHT_SEED, INPUT_SEED, {}, "cpu", 1)
-    return LoopRunner(pipeline_of(subject), subject, engines, dict.fromkeys(loop.presets, "fp32"))
+    return LoopRunner(pipeline_of(subject), subject, engines, dict.fromkeys(loop.presets, "fp32"), lane)
 
 
 def made_by(runner: LoopRunner) -> dict[str, Tensor]:

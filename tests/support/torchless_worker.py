@@ -175,6 +175,12 @@ def small_loop(job: dict[str, Any]) -> dict[str, Any]:
         "state": {"x": ["wm"]},
         "outputs": {"frame": ["image"]},
         "signals": {"frame": "picture"},
+        "flows": {
+            **{f"call {step}": ["state x"] for step in range(steps)},
+            f"call {steps}": [],
+            "state x": ["state x", *(f"call {step}" for step in range(steps))],
+            "output frame": [f"call {steps}"],
+        },
         "rate": 24.0,
         "sizes": {"steps": steps},
         "unit_elements": 1 << 20,

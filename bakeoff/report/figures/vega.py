@@ -62,7 +62,12 @@ _COLOURS: Final = (
     "#4477aa", "#ee7733", "#228833", "#aa3377", "#33bbee", "#ccbb44", "#ee6677", "#009988", "#999999", "#8c6bb1",
     "#8c564b", "#66a61e", "#e7298a", "#a6761d",
 )  # fmt: skip
-BETWEEN: Final[Mapping[str, str]] = {"glue": "#bbbbbb", "copies": "#777777", "unattributed": "#d9c9a3"}
+BETWEEN: Final[Mapping[str, str]] = {
+    "glue": "#bbbbbb",
+    "copies": "#777777",
+    "idle": "#eeeeee",
+    "unattributed": "#d9c9a3",
+}
 """Colours of time outside all phases."""
 _WITHOUT_NUMBERS: Final = "#888888"
 _USUAL: Final = (

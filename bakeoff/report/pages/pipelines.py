@@ -19,7 +19,7 @@ from bakeoff.record.pipeline import Caches, Forecast, PipelineRecord
 from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, PairRatio, turned
-from bakeoff.report import document, links
+from bakeoff.report import document, links, schedules
 from bakeoff.report.columns import COLUMNS, Column
 from bakeoff.report.document import Cell, Document, Figures, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.pipeline import drawings
@@ -71,6 +71,7 @@ def _section(
             first,
             mixes_table(rows, cited),
             listed(others),
+            listed(schedules.texts(rows), "Schedules"),
             listed(_names(rows), "Mixes"),
             _deployments(rows),
             phases_table(rows),
@@ -463,4 +464,5 @@ def _data(row: MixRow) -> dict[str, Any]:
         "promise_error": forecast_error(record),
         "memory": {"peak_bytes": memory.peak_bytes, "meter": memory.meter} if memory is not None else None,
         "stale": row.stale,
+        **schedules.as_data(record),
     }

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Key, Loop
@@ -26,13 +26,20 @@ class UnitSample:
     """Nanoseconds of each segment; they add up to `wall_ns`."""
     calls: Mapping[Key, int]
     copied_bytes: int
+    beside: Mapping[Segment, int] = field(default_factory=dict)
+    """The same of the second lane, if there is one."""
+    done_ns: int = 0
+    """When within the unit the second lane was done; 0 without one."""
 
 
 class Account:
     """Attributes a unit's time to segments by the marks of a clock, and counts its calls and copied bytes."""
 
-    def __init__(self, loop: Loop, device: str) -> None:
-        """Number the segments of the loop's first units; later units can have no others."""
+    def __init__(self, loop: Loop, device: str, idle: bool = False) -> None:
+        """Number the segments of the loop's first units; later units can have no others.
+
+        With `idle`, there is one for waiting for another lane.
+        """
         self.segments = {Segment("unattributed", "unattributed"): UNATTRIBUTED}
         """Segment to its number, which is its place."""
         self.copies, self.glue = self._number(Segment("copies", "copies")), self._number(Segment("glue", "glue"))
@@ -45,6 +52,7 @@ class Account:
             for phase in unit.phases:
                 if phase not in self._between:
                     self._between[phase] = self._number(Segment(phase, "phase"))
+        self.idle = self._number(Segment("idle", "idle")) if idle else UNATTRIBUTED
         self.clock = make_clock(device, len(self.segments))
         self._phase, self._started_ns, self.calls, self.copied_bytes = "", 0, Counter[Key](), 0
 
@@ -76,9 +84,14 @@ class Account:
         finally:
             self.clock = own
 
+    @property
+    def between(self) -> int:
+        """The segment of what the present phase does between calls."""
+        return self._between[self._phase]
+
     def mark_between(self) -> None:
         """Attribute the time since the last mark to what the present phase does between calls."""
-        self.clock.mark(self._between[self._phase])
+        self.clock.mark(self.between)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

@@ -93,13 +93,18 @@ class UnitRun:
     phases: dict[str, None] = field(default_factory=dict)
     slid: dict[int, Tensor] = field(default_factory=dict)
     """Windows that `slide` returned, by `id`."""
+    flows: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Labels of what flows into each call, as in `Loop.flows`."""
 
     def does(self, frames: int) -> Unit:
         return Unit(tuple(one.call for one in self.calls), tuple(self.phases), frames)
 
 
 class _Taints:
-    """Tracks which slots contributed to a tensor, by its storage."""
+    """Tracks which slots contributed to a tensor, and which calls and state of its unit flow into it, by its storage.
+
+    Labels of calls and state, `call 3` and `state keys`, have a space, and names of slots have none.
+    """
 
     def __init__(self) -> None:
         self._slots: dict[int, frozenset[str]] = {}
@@ -115,12 +120,25 @@ class _Taints:
                 self._slots[storage_id(one)] = slots
                 self._alive.append(one)
 
+    def begin(self, state: Mapping[str, Any], constant: Collection[str]) -> None:
+        """Begin a unit: no slot has contributed to the state that is not constant, and each tensor of that has its
+        label."""
+        for path, leaf in state.items():
+            self.mark(leaf, slots_of(self.of(leaf)) if path in constant else frozenset())
+        for path in state.keys() - constant:
+            self.mark(state[path], self.of(state[path]) | {f"state {path}"})
+
     def followed(self) -> AbstractContextManager[object]:
         """Return a context in which the result of each operator inherits the slots of its arguments."""
         watching: AbstractContextManager[object] = watch_dispatch(
             lambda _func, arguments, result: self.mark(result, self.of(arguments))
         )
         return watching
+
+
+def slots_of(labels: Collection[str]) -> frozenset[str]:
+    """Return the slots among these labels."""
+    return frozenset(label for label in labels if " " not in label)
 
 
 class Recorder(Run):
@@ -185,7 +203,9 @@ class Recorder(Run):
         with without_dispatch() if self.is_real else contextlib.nullcontext():
             name, inputs, outputs, result = self.computed(slot, filled, program, args, kwargs)
         current_session.reset(inside)
-        self.taints.mark(outputs, self.taints.of(inputs) | {name})
+        label, flowing = f"call {len(self.unit.calls)}", self.taints.of(inputs)
+        self.unit.flows[label] = flowing
+        self.taints.mark(outputs, flowing | {name, label})
         phase = self._phase or slot
         self.unit.phases[phase] = None
         program = program if isinstance(filled, BuiltIn) else ""
@@ -247,7 +267,7 @@ def run_units(
         if number != OPENING:
             unit.before = flat(state)
             if constant is not None:
-                recorder.taints.mark([leaf for path, leaf in unit.before.items() if path not in constant], frozenset())
+                recorder.taints.begin(unit.before, constant)
         try:
             values = given(number)
             with follows, recorder.marked():
@@ -332,8 +352,10 @@ def loop_of(
     for unit in units:
         for path, leaf in unit.after.items():
             if path not in constant and isinstance(leaf, Tensor):
-                behind[path] = behind.get(path, frozenset()) | taints.of(leaf)
+                behind[path] = behind.get(path, frozenset()) | slots_of(taints.of(leaf))
     windows = _windows(steady)
+    flows = {f"output {name}": taints.of(value) for name, value in steady.outputs.items()}
+    flows |= {f"state {path}": taints.of(steady.after[path]) for path in behind if path in steady.after} | steady.flows
     return Loop(
         name=cls.name,
         preset=pipeline.preset,
@@ -348,10 +370,11 @@ def loop_of(
         filling=pipeline.filling,
         max_units=pipeline.max_units,
         state={path: tuple(sorted(found)) for path, found in behind.items()},
-        outputs={name: tuple(sorted(taints.of(value))) for name, value in steady.outputs.items()},
+        outputs={name: tuple(sorted(slots_of(taints.of(value)))) for name, value in steady.outputs.items()},
         signals={name: pipeline.signals[name] for name in steady.outputs if name in pipeline.signals},
         windows=windows,
         carried=_carried(units, windows),
+        flows={where: tuple(sorted(labels - slots_of(labels))) for where, labels in flows.items()},
         rate=pipeline.rate,
         sizes=sizes,
         unit_elements=sum(

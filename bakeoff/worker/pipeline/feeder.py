@@ -24,6 +24,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Key, Loop
 from bakeoff.models.signature import Node, Signature, flatten_call, rebuild
 from bakeoff.worker.pipeline.account import Account
+from bakeoff.worker.pipeline.lanes import Lane
 from bakeoff.worker.torch_flags import Flags
 
 
@@ -56,6 +57,8 @@ class BoundProgram:
     """True if outputs are copied, because they are read after the next call and that call may overwrite them."""
     windows: Mapping[str, Tensor]
     """Buffers of the inputs that are windows, by input."""
+    account: Account
+    """That of its lane."""
     calls: int = 0
     last: Mapping[str, Tensor] = field(default_factory=dict)
     """Outputs of the last call."""
@@ -66,29 +69,40 @@ class BoundProgram:
 class Feeder:
     """Binds the programs of a loop, and gives each call its inputs. Copies are timed and counted in the account."""
 
-    def __init__(self, loop: Loop, engines: Mapping[Key, ProgramEngine], account: Account) -> None:
+    def __init__(
+        self, loop: Loop, engines: Mapping[Key, ProgramEngine], account: Account, lane: Lane | None = None
+    ) -> None:
         """Bind every program. Raises BakeoffError if one is missing, or if values do not fit its inputs."""
         missing = [key for key in loop.programs if key not in engines]
         if missing:
             raise BakeoffError(f"the loop calls {missing[0]}, which was not built", code="bad-config")
-        self._loop, self._account = loop, account
+        self._loop, self._account, self._lane = loop, account, lane
+        if lane is not None:
+            lane.main, lane.held = account, self.held
         self.windows = {
             path: torch.zeros_like(engines[Key(slot, program)].inputs[name])
             for path, [(slot, program, name), *_] in loop.windows.items()
         }
         """Buffer of each window, by its path in the state."""
-        self.sets_flags = len({built.flags for built in engines.values()}) > 1
+        self.sets_flags = len({built.flags for key, built in engines.items() if not self.is_apart(key)}) > 1
         """Whether the programs have different flags of torch, to be set before each call."""
         self.programs = {key: self._bind(key, built) for key, built in engines.items()}
         self._makers = WeakTensorKeyDictionary()
         """Output tensor to the program that made it, whose next call may overwrite it."""
+        self._copies = WeakTensorKeyDictionary()
+        """Value that the second lane was given, with its token, to the copy."""
+
+    def is_apart(self, key: Key) -> bool:
+        """Return whether a program is one of the second lane."""
+        return self._lane is not None and key in self._lane.programs
 
     def _bind(self, key: Key, built: ProgramEngine) -> BoundProgram:
+        lane = self._lane if self.is_apart(key) else None
         windows = {
             name: self.windows[path]
             for path, readers in self._loop.windows.items()
             for slot, program, name in readers
-            if (slot, program) == key
+            if (slot, program) == key and (lane is None or not lane.behind)  # else it slides while the lane reads it
         }
         buffers = {name: windows.get(name, torch.zeros_like(like)) for name, like in built.inputs.items()}
         carried = self._loop.carried.get(str(key), {})
@@ -97,7 +111,8 @@ class Feeder:
             tuple(one.shape for one in built.inputs.values()),
             key in self._loop.kept and port.reuses_outputs,
         )
-        return BoundProgram(key, built, port, shapes, carried, keeps, windows)
+        account = self._account if lane is None else lane.account
+        return BoundProgram(key, built, port, shapes, carried, keeps, windows, account)
 
     def choose(
         self, slot: str, program: str, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -119,7 +134,7 @@ class Feeder:
 
     def feed(self, program: BoundProgram, inputs: Mapping[str, Tensor]) -> None:
         """Give the program's port each input whose values it does not hold yet."""
-        account, port, advanced = self._account, program.port, self._advanced(program, inputs)
+        account, port, advanced = program.account, program.port, self._advanced(program, inputs)
         new: dict[str, Tensor] = {}
         for name, value in inputs.items():
             if name in advanced or program.windows.get(name) is value:
@@ -143,7 +158,7 @@ class Feeder:
         carried = program.carried
         if not carried or any(inputs[name] is not program.last.get(output) for output, name in carried.items()):
             return ()
-        self._account.copied_bytes += program.port.advance()
+        program.account.copied_bytes += program.port.advance()
         for name in carried.values():
             program.fed.pop(name, None)  # what was fed before is no longer there
         return carried.values()
@@ -155,21 +170,52 @@ class Feeder:
             return None if maker is None else (0, maker.calls)
         return value._version, 0 if maker is None else maker.calls
 
-    def result(self, program: BoundProgram) -> Any:
-        """Return the result of the call that the program just made; the program's next call may overwrite it."""
+    def held(self, value: Tensor) -> Tensor:
+        """Return the value as the second lane may read it later: a copy, unless only that lane overwrites it."""
+        maker, token, lane = self._makers.get(value), self._token(value), self._lane
+        if maker is not None and maker.account is not self._account:
+            return value
+        if lane is not None and not lane.behind and any(value is buffer for buffer in self.windows.values()):
+            lane.reading.append(value)
+            return value  # `slide` waits for the lane
+        known = self._copies.get(value)
+        if known is None or known[0] is None or known[0] != token:
+            known = self._copies[value] = token, value.clone()
+            self._account.copied_bytes += value.nbytes
+            if lane is not None:
+                lane.keep(known[1])
+        copy: Tensor = known[1]
+        return copy
+
+    def apart_bytes(self) -> int:
+        """Return the most bytes of copies that the second lane was given so far, and those of its own buffers for
+        windows."""
+        assert self._lane is not None
+        lanes = [one for key, one in self.programs.items() if self.is_apart(key) and not one.windows]
+        readers = {reader for known in self._loop.windows.values() for reader in known}
+        own = (one.port.inputs[name] for one in lanes for name in one.port.inputs if (*one.key, name) in readers)
+        return self._lane.most_bytes() + sum(tensor.nbytes for tensor in own)
+
+    def outputs(self, program: BoundProgram) -> Mapping[str, Tensor]:
+        """Return the outputs of the call that the program just made; the program's next call may overwrite them."""
         if not program.calls:
             _check_memory(program)
         program.calls += 1
         outputs = program.port.outputs
         if program.keeps:
             outputs = {name: output.clone() for name, output in outputs.items()}
-            self._account.copied_bytes += sum(output.nbytes for output in outputs.values())
-            self._account.clock.mark(self._account.copies)
+            program.account.copied_bytes += sum(output.nbytes for output in outputs.values())
+            program.account.clock.mark(program.account.copies)
         else:
             self._makers.update(dict.fromkeys(outputs.values(), program))
         program.last = outputs
-        call = program.built.call
-        return dict(outputs) if call is None else rebuild(call[1], outputs)
+        return outputs
+
+
+def result_of(program: BoundProgram, outputs: Mapping[str, Tensor]) -> Any:
+    """Return what a call returns to the loop."""
+    call = program.built.call
+    return dict(outputs) if call is None else rebuild(call[1], outputs)
 
 
 def _check_memory(program: BoundProgram) -> None:

@@ -262,6 +262,7 @@ def first_units(
 
 def values_of(runner: LoopRunner) -> dict[str, Tensor]:
     """Return the outputs and the new state of the last unit, by the names of a unit's file."""
+    runner.settle()
     return {**runner.outputs, **_state(runner)}
 
 

@@ -22,6 +22,7 @@ from bakeoff.variant import parse_variant
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, first_proof, with_precision
 from bakeoff.worker.failures import StageError, traceback_text
 from bakeoff.worker.pipeline.feeder import ProgramEngine, call_of
+from bakeoff.worker.pipeline.lanes import Lane
 from bakeoff.worker.pipeline.reference import share_where_equal
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.status import decide_status, settings_alarms
@@ -61,8 +62,10 @@ class LoopProgram:
         return ProgramEngine(checked.built.engine, outputs, checked.sets[0], self.flags, call)
 
 
-def build_programs(job: PipelineJob, report: Report) -> tuple[list[LoopProgram], SlotProgram | None, str]:
-    """Load, build and check each program of a mix, up to the first that fails.
+def build_programs(
+    job: PipelineJob, report: Report, lane: Lane | None = None
+) -> tuple[list[LoopProgram], SlotProgram | None, str]:
+    """Load, build and check each program of a mix, up to the first that fails; those of `lane` in its thread.
 
     Returns the programs that were built, the one that failed (None if none did), and its traceback. Programs of a slot
     that are built from the module as loaded share one set of weights: each backend that reads the module's own weights
@@ -74,7 +77,8 @@ def build_programs(job: PipelineJob, report: Report) -> tuple[list[LoopProgram],
     built: list[LoopProgram] = []
     donors: dict[str, nn.Module] = {}
     last = {slot: index for index, (slot, _) in enumerate(job.programs)}
-    for index, (slot, one) in enumerate(job.programs):
+
+    def program_of(index: int, slot: str, one: MeasureJob) -> tuple[LoopProgram | SlotProgram, str]:
         folder = Path.cwd() / f"program{index}"
         folder.mkdir()
         apply_flags(usual)  # an earlier program's preparation may have changed some for itself
@@ -95,10 +99,17 @@ def build_programs(job: PipelineJob, report: Report) -> tuple[list[LoopProgram],
             if last[slot] == index:
                 donors.pop(slot, None)
             try:
-                program = _build(one, loaded, planned, report, job.cold)
+                return _build(one, loaded, planned, report, job.cold), ""
             except StageError as stage:
                 failed = replace(planned, status=stage.status, reason=stage.reason, shares_weights=False)
-                return built, failed, traceback_text(stage.error)
+                return failed, traceback_text(stage.error)
+
+    for index, (slot, one) in enumerate(job.programs):
+        make = partial(program_of, index, slot, one)
+        apart = lane is not None and Key(slot, one.subject.workload) in lane.programs
+        program, text = lane.do(make) if lane is not None and apart else make()
+        if isinstance(program, SlotProgram):
+            return built, program, text
         if program.made.status != "ok":
             return built, program.made, ""
         built.append(program)

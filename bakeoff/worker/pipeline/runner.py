@@ -6,7 +6,7 @@ The time of each unit goes to an account (account.py), the inputs of each call t
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial, wraps
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.port import Port
 from bakeoff.models import resolve_component
 from bakeoff.models.component import Draw, TensorSpec, Workload
@@ -25,7 +26,8 @@ from bakeoff.profile.ranges import NOTHING
 from bakeoff.profile.session import NoSession, current_session
 from bakeoff.worker.brought.load import seed_all
 from bakeoff.worker.pipeline.account import Account, UnitSample
-from bakeoff.worker.pipeline.feeder import Feeder, ProgramEngine
+from bakeoff.worker.pipeline.feeder import BoundProgram, Feeder, ProgramEngine, result_of
+from bakeoff.worker.pipeline.lanes import Lane, Later, Order, value_of, values_of
 from bakeoff.worker.subject import cast_input, draw, input_source
 from bakeoff.worker.torch_flags import apply_flags
 
@@ -187,16 +189,20 @@ class LoopRunner(Run):
         subject: LoopSubject,
         engines: Mapping[Key, ProgramEngine],
         dtypes: Mapping[str, str],
+        lane: Lane | None = None,
     ) -> None:
         """Bind every program. Raises BakeoffError if one is missing, or if values do not fit its inputs."""
         super().__init__()
         self._pipeline, self._loop, self.device = pipeline, subject.loop, subject.device
         self._seed, self._dtypes = subject.input_seed, dtypes
-        self.account = Account(self._loop, self.device)
-        self._feeder = Feeder(self._loop, engines, self.account)
+        self.account = Account(self._loop, self.device, idle=lane is not None)
+        self._lane = lane
+        self._feeder = Feeder(self._loop, engines, self.account, lane)
+        self._late: tuple[Mapping[str, Tensor], int] | None = None
+        """Outputs and frames of the last unit, if its programs are to run beside the next one."""
         self._state: Any = {}
         self.outputs: Mapping[str, Tensor] = {}
-        """Outputs of the last unit; valid until the next one."""
+        """Outputs of the last unit, or with programs that run behind of the one before; valid until the next unit."""
         self.session, self.next_unit = OPENING, 0
 
     @property
@@ -210,9 +216,12 @@ class LoopRunner(Run):
 
         Returns the nanoseconds of the start alone.
         """
+        self.settle()
         self.session, self.next_unit = self.session + 1, 0
         given = self._given(OPENING)
         self.account.begin()
+        if self._lane is not None:
+            self._lane.begin(at_once=True)
         with self.marked():
             self._state = self._in_buffers(self._pipeline.start(given, self))
         return self.account.end(self.session, OPENING, 0).wall_ns
@@ -224,14 +233,55 @@ class LoopRunner(Run):
         number, frames = self.next_unit, self._loop.of(self.next_unit).frames
         given = self._given(number)
         self.account.begin()
+        if self._lane is not None:
+            self._lane.begin(at_once=number < len(self._loop.opening))
         try:
             with self.marked():
                 self._state, outputs = self._pipeline.step(self._state, given, self)
+        except Unsupported:
+            raise
         except BakeoffError as error:
             raise BakeoffError(f"unit {number} of session {self.session}: {error}", error.code) from error
-        sample = self.account.end(self.session, number, frames)
         self.outputs, self.next_unit = dict(outputs), number + 1
-        return sample
+        lane = self._lane
+        if lane is None:
+            return self.account.end(self.session, number, frames)
+        frames = self._join(lane, frames)
+        sample = self.account.end(self.session, number, frames)
+        beside, done_ns = lane.end(sample.wall_ns)
+        copied = sample.copied_bytes + lane.account.copied_bytes
+        calls = self.account.calls + lane.account.calls
+        return replace(sample, calls=calls, copied_bytes=copied, beside=beside, done_ns=done_ns)
+
+    def _join(self, lane: Lane, frames: int) -> int:
+        """Wait for the second lane at the end of a unit of so many frames; return those of the outputs that are ready,
+        which are then `outputs`."""
+        if not lane.behind or lane.at_once or lane.order == "alone":
+            lane.flush()
+            self._state, self.outputs = values_of(self._state), values_of(self.outputs)
+            return frames
+        late, frames_before = self._late or ({}, 0)
+        held = {name: one if isinstance(one, Later) else self._feeder.held(one) for name, one in self.outputs.items()}
+        self._late = held, frames
+        self.account.clock.mark(self.account.copies)
+        lane.wait()
+        self.outputs = values_of(late)
+        return frames_before
+
+    def settle(self) -> bool:
+        """Compute what the last unit has put off; `outputs` are then its own. Return whether there was anything."""
+        if self._lane is None or self._late is None:
+            return False
+        self._lane.flush()
+        self.outputs, self._late = values_of(self._late[0]), None
+        self._state = values_of(self._state)
+        return True
+
+    def ordered(self, order: Order) -> None:
+        """Run the lanes of the next units in this order."""
+        self.settle()
+        if self._lane is not None:
+            self._lane.order = order
 
     @cached_property
     def modules(self) -> Mapping[str, Any]:  # type: ignore[override]
@@ -243,11 +293,14 @@ class LoopRunner(Run):
 
     def state(self) -> dict[str, Tensor]:
         """Return copies of the tensors that pass from unit to unit; those that no unit has made yet are left out."""
+        self.settle()
         leaves = flat(self._state)
         return {path: leaves[path].clone() for path in self._loop.state if path in leaves}
 
     def set_state(self, state: Mapping[str, Tensor], unit: int) -> None:
         """Continue at `unit` of the present session from these tensors, which are cast to the dtypes of the loop."""
+
+        self.settle()
 
         def given(path: Any, own: Any) -> Any:
             value = state.get(path_of(path))
@@ -266,6 +319,16 @@ class LoopRunner(Run):
 
         return pytree.tree_map_with_path(placed, state) if buffers else state
 
+    def apart_bytes(self) -> int:
+        """Return the bytes of copies that the second lane takes, as `Feeder.apart_bytes` does."""
+        return self._feeder.apart_bytes()
+
+    def prepare(self, key: Key) -> None:
+        """Set torch's flags for calls of a program, if programs have different ones."""
+        flags = self._feeder.programs[key].built.flags
+        if self._feeder.sets_flags and flags is not None:
+            apply_flags(flags)
+
     def port(self, key: Key) -> Port:
         return self._feeder.programs[key].port
 
@@ -273,14 +336,30 @@ class LoopRunner(Run):
         return self.account.phase(name)
 
     def slide(self, window: Tensor, new: Tensor, axis: int) -> Tensor:
-        account = self.account
+        account, lane = self.account, self._lane
         account.mark_between()
         length, added = window.size(axis), new.size(axis)
         if any(window is buffer for buffer in self._feeder.windows.values()):
-            kept = window.narrow(axis, added, length - added).clone()
-            window.narrow(axis, 0, length - added).copy_(kept)
-            window.narrow(axis, length - added, added).copy_(new)
-            account.copied_bytes += kept.nbytes + new.nbytes
+
+            def shifted() -> Tensor:
+                entries = value_of(new)
+                kept = window.narrow(axis, added, length - added).clone()
+                window.narrow(axis, 0, length - added).copy_(kept)
+                window.narrow(axis, length - added, added).copy_(entries)
+                of.copied_bytes += kept.nbytes + entries.nbytes
+                return window
+
+            of = account
+            if lane is not None and isinstance(new, Later):
+                if not lane.behind:
+                    of = lane.account
+                    lane.reading.append(window)
+                    moved: Tensor = lane.later(("slide", id(window)), shifted, account.copies)
+                    return moved
+                return torch.cat((window.narrow(axis, added, length - added), new.to(window.dtype)), axis)
+            if lane is not None and any(window is one for one in lane.reading):
+                lane.flush()
+            shifted()
         else:
             window = torch.cat((window.narrow(axis, added, length - added), new.to(window.dtype)), axis)
             account.copied_bytes += window.nbytes
@@ -292,16 +371,36 @@ class LoopRunner(Run):
         account.mark_between()
         bound, inputs = self._feeder.choose(slot, program, args, kwargs)
         segment = account.segment_of(slot, bound.key)
+        if self._lane is not None and bound.key in self._lane.programs:
+            return self._put_off(self._lane, bound, inputs, segment)
+        late = next((name for name, value in inputs.items() if isinstance(value, Later)), "")
+        if late and self._lane is not None:
+            raise self._lane.refusal(f"gives {bound.key} what it returns, as {late}")
         self._feeder.feed(bound, inputs)
-        if self._feeder.sets_flags and bound.built.flags is not None:
-            apply_flags(bound.built.flags)
+        self.prepare(bound.key)
         inside = current_session.set(None)  # ranges of a module's own are parts of its call
         account.clock.mark(account.copies)
         bound.port.call()
         account.clock.mark(segment)
         current_session.reset(inside)
         account.calls[bound.key] += 1
-        return self._feeder.result(bound)
+        return result_of(bound, self._feeder.outputs(bound))
+
+    def _put_off(self, lane: Lane, bound: BoundProgram, inputs: Mapping[str, Tensor], segment: int) -> Any:
+        """Let the second lane make a call later, and return its result."""
+        feeder, account = self._feeder, lane.account
+        held = {name: one if isinstance(one, Later) else feeder.held(one) for name, one in inputs.items()}
+        self.account.clock.mark(self.account.copies)
+
+        def compute() -> Mapping[str, Tensor]:
+            feeder.feed(bound, values_of(held))
+            account.clock.mark(account.copies)
+            bound.port.call()
+            account.clock.mark(segment)
+            account.calls[bound.key] += 1
+            return feeder.outputs(bound)
+
+        return result_of(bound, lane.later(bound.key, compute, account.glue))
 
 
 def seed_generators(*of: int) -> None:

@@ -5,13 +5,16 @@ Between two commands it waits in read(2), as one side of a comparison does, so t
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
+from bakeoff.backends.backend import Unsupported
 from bakeoff.machine.processes import helper_peak_bytes, peak_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Key, Loop
+from bakeoff.models.pipelines.schedule import parse_schedule
 from bakeoff.process.jobs import BackendStep, PipelineJob, ProfileOptions
 from bakeoff.record.deadline import MINUTE_NS
 from bakeoff.record.finding import Finding, new_finding
@@ -25,7 +28,7 @@ from bakeoff.record.pipeline import (
     UnitParity,
 )
 from bakeoff.record.rollout import MIX, ONLY, broke, flickers
-from bakeoff.record.schema import Status
+from bakeoff.record.schema import ProofRecord, Status
 from bakeoff.worker.checked_variant import final_proof
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.dispatch import dispatched
@@ -35,6 +38,7 @@ from bakeoff.worker.device import context_bytes, watching
 from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
 from bakeoff.worker.pipeline.account import UnitSample
 from bakeoff.worker.pipeline.feeder import ProgramEngine
+from bakeoff.worker.pipeline.lanes import Lane
 from bakeoff.worker.pipeline.parity import (
     LoopCheck,
     LoopFiles,
@@ -45,6 +49,7 @@ from bakeoff.worker.pipeline.parity import (
     worse_of,
 )
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, loaded_programs
+from bakeoff.worker.pipeline.promise import promised, unlike
 from bakeoff.worker.pipeline.reference import load_eager
 from bakeoff.worker.pipeline.rollout import free_curves
 from bakeoff.worker.pipeline.runner import LoopRunner
@@ -54,7 +59,7 @@ from bakeoff.worker.pipeline.warm import play
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reporter import Reporter
 from bakeoff.worker.status import contention_text, fallback_reason, is_contended, settings_alarms, threads_alarms
-from bakeoff.worker.torch_flags import apply_flags, flags, settings
+from bakeoff.worker.torch_flags import apply_flags, flags, read_flags, settings
 
 _MOST_NAMELESS = 0.02
 """A finding reports time without a name if it exceeds this share of the steady units' time."""
@@ -71,8 +76,10 @@ def serve_units(job: PipelineJob, report: Reporter, commands: int) -> PipelineMe
     device = job.subject.device
     with flags("fp32", job.subject.threads, search=device == "cuda"):
         context_bytes(device)
-        mix = _Mix(job, report)
+        mix, lane = _Mix(job, report), None
         try:
+            if ":" in job.schedule:
+                lane = mix.lane = Lane(job.subject.loop, parse_schedule(job.schedule), device)
             return mix.measure(commands)
         except StageError as stage:
             text = traceback_text(stage.error)
@@ -82,6 +89,8 @@ def serve_units(job: PipelineJob, report: Reporter, commands: int) -> PipelineMe
                 raise
             return mix.measurement("crashed", str(error))  # files that were right when the mix was started
         finally:
+            if lane is not None:
+                lane.close()
             del heap_offset
 
 
@@ -93,6 +102,8 @@ class _Mix:
     report: Reporter
     loop: Loop = field(init=False)
     check: LoopCheck = field(init=False)
+    lane: Lane | None = None
+    """The second lane, if the mix has a schedule with one."""
     built: list[LoopProgram] = field(default_factory=list)
     engines: Mapping[Key, ProgramEngine] = field(default_factory=dict)
     programs: list[SlotProgram] = field(default_factory=list)
@@ -136,7 +147,7 @@ class _Mix:
             self.report("open")
             self.engines = call_stage(lambda: loaded_programs(self.loop, self.job.artifacts, subject.threads))
         else:
-            self.built, failed, text = build_programs(self.job, self.report)
+            self.built, failed, text = build_programs(self.job, self.report, self.lane)
             self.programs = [program.made for program in self.built]
             if failed is not None:
                 self.programs.append(failed)
@@ -148,10 +159,12 @@ class _Mix:
             call_stage(lambda: play(self.engines, self.job.warm))
         if self.job.cold:
             self.report("bind")
-        runner = call_stage(lambda: LoopRunner(pipeline_of(subject), subject, self.engines, self._dtypes))
+        runner = call_stage(lambda: LoopRunner(pipeline_of(subject), subject, self.engines, self._dtypes, self.lane))
         if self.job.horizon_db is not None:
             return self._roll_out(runner, self.job.horizon_db)
-        for program in self.built[:1]:
+        if self.lane is not None:
+            self._check_flags(self.lane)
+        for program in [one for one in self.built if self.lane is None or one.key not in self.lane.programs][:1]:
             apply_flags(program.flags)  # a runner whose programs have the same flags sets none
         self.report("loop check")
         if self.job.cold:
@@ -159,9 +172,25 @@ class _Mix:
         self.parity = self.check.compare(runner)
         if not self.parity.passed:
             return self.measurement("parity_failed", first_problem(self.parity))
+        if self.job.schedule:
+            if self.lane is not None and (problem := call_stage(lambda: unlike(runner, self.loop))):
+                return self.measurement("parity_failed", problem)
+            self.report("loop check", "programs alone and in pairs")
+            promise = call_stage(lambda: promised(runner, self.loop, self.lane))
+            self.made = replace(self.made, promised=promise)
+            runner.ordered("beside")
         alarms = self._run(runner, commands)
         assert self.units is not None
         return self._decide(alarms, first_problem(self.parity) or self.units.problem)
+
+    def _check_flags(self, lane: Lane) -> None:
+        """Set the threads of both lanes. Raises StageError if the lanes' programs need different flags of torch."""
+        lane.settle_threads()
+        read_flags()  # those of this thread
+        kinds = {replace(program.flags, threads=0) for program in self.built}
+        if len(kinds) > 1:
+            text = "its programs have different flags of torch, which hold for all threads of a process"
+            raise StageError("unsupported", Unsupported(f"{lane.schedule.name}: {text}"))
 
     def _roll_out(self, runner: LoopRunner, horizon_db: float) -> PipelineMeasurement:
         """Compare each of the reference's units from its state, then run them free, also with each slot alone as in the
@@ -313,14 +342,20 @@ class _Mix:
     def _prove(self, runner: LoopRunner) -> list[Finding]:
         """Prove every program again after its last call, and close it; return findings on settings left changed."""
         changed = [alarm for program in self.built for alarm in program.made.findings]
-        for index, program in enumerate(self.built):
+
+        def prove(program: LoopProgram) -> ProofRecord:
             apply_flags(program.flags)
             before, port = settings(), runner.port(program.key)
-            ran = call_stage(lambda: dispatched(port.call))  # noqa: B023  # called at once
-            changed += settings_alarms(before, settings())
-            made, proof = self.programs[index], final_proof(program.checked, ran)
+            ran = call_stage(lambda: dispatched(port.call))
+            changed.extend(settings_alarms(before, settings()))
+            proof = final_proof(program.checked, ran)
             call_stage(program.checked.built.engine.close)
-            self.programs[index] = replace(made, proof=proof)
+            return proof
+
+        for index, program in enumerate(self.built):
+            own = partial(prove, program)
+            proof = self.lane.do(own) if self.lane is not None and program.key in self.lane.programs else own()
+            self.programs[index] = replace(self.programs[index], proof=proof)
             if proof.fell_back:
                 reason = fallback_reason(proof.fell_back)
                 self.programs[index] = replace(self.programs[index], status="fell_back", reason=reason)

@@ -56,7 +56,7 @@ class UnitLog:
         self.settled = True
         """False if times had not settled when the first unit was taken as steady."""
         self._spans: list[_Span] = []
-        self._wall_ns, self._started_ns, self._frames, self._sessions = (array("q") for _ in range(4))
+        self._wall_ns, self._started_ns, self._frames, self._sessions, self._done_ns = (array("q") for _ in range(5))
         self.kinds: list[UnitKind] = []
         self.moved: dict[str, tuple[str, ...]] = {}
         """Unit's index in `samples` to what was compiled or captured in it, as in Units."""
@@ -84,6 +84,7 @@ class UnitLog:
         self._started_ns.append(sample.started_ns)
         self._frames.append(sample.frames)
         self._sessions.append(sample.session)
+        self._done_ns.append(sample.done_ns)
         self.kinds.append(kind)
         last = self._spans[-1] if self._spans else None
         if last is None or moved or last.is_over(kind, sample.started_ns, self._span_ns):
@@ -141,6 +142,8 @@ class UnitLog:
             kinds=tuple(self.kinds),
             sessions=tuple(self._sessions),
             lines=_lines(self._spans),
+            beside=_lines(self._spans, beside=True),
+            done_ns=tuple(self._done_ns) if any(self._done_ns) else (),
             programs=_programs(self._spans),
             copied_bytes=tuple(span.copied_bytes for span in self._spans),
             moved=self.moved,
@@ -158,6 +161,8 @@ class _Span:
     """Whether anything was compiled in its unit, which is then the only one."""
     units: int = 0
     segments: Counter[Segment] = field(default_factory=Counter)
+    beside: Counter[Segment] = field(default_factory=Counter)
+    """Those of the second lane."""
     calls: Counter[Key] = field(default_factory=Counter)
     copied_bytes: int = 0
 
@@ -166,8 +171,8 @@ class _Span:
 
     def add(self, sample: UnitSample) -> None:
         self.units += 1
-        for segment, ns in sample.segments.items():
-            self.segments[segment] += ns
+        self.segments.update(sample.segments)
+        self.beside.update(sample.beside)
         for key, count in sample.calls.items():
             self.calls[key] += count
         self.copied_bytes += sample.copied_bytes
@@ -175,21 +180,28 @@ class _Span:
 
 def check_account(sample: UnitSample) -> None:
     """Raise RuntimeError, as an error of the lab, if the segments of a unit do not add up to its wall time."""
-    total = sum(sample.segments.values())
+    for segments in filter(None, (sample.segments, sample.beside)):
+        _check_sum(sample, segments)
+
+
+def _check_sum(sample: UnitSample, segments: Mapping[Segment, int]) -> None:
+    total = sum(segments.values())
     if total != sample.wall_ns:
-        parts = {f"{one.line} {one.slot}.{one.program}": ns for one, ns in sample.segments.items()}
+        parts = {f"{one.line} {one.slot}.{one.program}": ns for one, ns in segments.items()}
         raise RuntimeError(f"unit {sample.unit} took {sample.wall_ns} ns, but its parts are {total} ns: {parts}")
 
 
-_ORDER = ("phase", "glue", "copies", "unattributed")
+_ORDER = ("phase", "glue", "copies", "idle", "unattributed")
 
 
-def _lines(spans: Sequence[_Span]) -> tuple[Line, ...]:
+def _lines(spans: Sequence[_Span], beside: bool = False) -> tuple[Line, ...]:
+    """Return the lines of the account, or of that of the second lane."""
     lines: dict[tuple[str, str, str], list[Segment]] = {}
-    for segment in spans[0].segments:
+    counted_ns = [span.beside if beside else span.segments for span in spans]
+    for segment in counted_ns[0]:
         lines.setdefault((segment.line, segment.kind, segment.slot), []).append(segment)
-    made = [Line(parts[0].line, parts[0].kind, parts[0].slot, _sums(spans, parts)) for parts in lines.values()]
-    found = [line for line in made if line.kind != "phase" or any(line.ns)]  # the others open sessions
+    made = [Line(parts[0].line, parts[0].kind, parts[0].slot, _sums(counted_ns, parts)) for parts in lines.values()]
+    found = [line for line in made if any(line.ns) or not (line.kind == "phase" or beside)]  # others open sessions
     return tuple(sorted(found, key=lambda line: _ORDER.index(line.kind)))
 
 
@@ -198,15 +210,16 @@ def _programs(spans: Sequence[_Span]) -> tuple[ProgramTime, ...]:
     for segment in spans[0].segments:
         if segment.program:
             programs.setdefault(Key(segment.slot, segment.program), []).append(segment)
+    both = [span.segments + span.beside for span in spans]
     return tuple(
-        ProgramTime(*key, tuple(span.calls[key] for span in spans), _sums(spans, parts))
+        ProgramTime(*key, tuple(span.calls[key] for span in spans), _sums(both, parts))
         for key, parts in programs.items()
         if any(key in span.calls for span in spans)
     )
 
 
-def _sums(spans: Sequence[_Span], parts: Sequence[Segment]) -> tuple[int, ...]:
-    return tuple(sum(span.segments[part] for part in parts) for span in spans)
+def _sums(counted_ns: Sequence[Counter[Segment]], parts: Sequence[Segment]) -> tuple[int, ...]:
+    return tuple(sum(ns[part] for part in parts) for ns in counted_ns)
 
 
 class Pace:

@@ -65,10 +65,43 @@ class TestMixes:
         assert first.subject_id != plan(tmp_path, "eager", input_seed=1).subject_id
         assert first.subject_id != plan(tmp_path, "eager", options={"steps": "1"}).subject_id
 
+    def test_each_mix_runs_under_every_schedule_that_keeps_its_values(self, tmp_path: Path) -> None:
+        made = plan(tmp_path, "eager", "image=eager/bf16", schedules=("all",), threads=4)
+        eager, other = "small:tiny/wm=eager/fp32,image=eager/fp32@cpu", "small:tiny/wm=eager/fp32,image=eager/bf16@cpu"
+        lanes = ["", "/decode-behind:3+1", "/decode-behind:2+2"]
+        lanes += ["/context-beside-decode:3+1", "/context-beside-decode:2+2"]
+        assert mixes(made) == [f"{eager}{lane}" for lane in lanes] + [f"{other}{lane}" for lane in lanes]
+        assert len({mix.config_id for mix in made.mixes}) == 10
+        assert made.notes == ()
+        assert [{key.slot: n for key, n in mix.threads.items()} for mix in made.mixes[:2]] == [
+            {},
+            {"wm": 3, "image": 1},
+        ]
+        assert made.mixes[1].label == "eager decode-behind:3+1"
+
+    def test_a_mix_says_its_own_schedule(self, tmp_path: Path) -> None:
+        whole = "small:tiny/wm=eager/fp32,image=eager/fp32@cpu/decode-behind:1+1"
+        assert mixes(plan(tmp_path, whole, threads=2)) == [whole]
+
+    def test_what_forbids_a_schedule_is_a_note_of_all(self, tmp_path: Path) -> None:
+        made = plan(tmp_path, "eager", schedules=("all",))
+        assert mixes(made) == ["small:tiny/wm=eager/fp32,image=eager/fp32@cpu"]
+        why = "each lane needs a thread, and there is one"
+        assert made.notes == (f"--schedule decode-behind: {why}", f"--schedule context-beside-decode: {why}")
+
+
+BEHIND = "small:tiny/wm=eager/fp32,image=eager/fp32@cpu/decode-behind:1+1"
+
 
 @pytest.mark.parametrize(
     ("changes", "code", "text"),
     [
+        ({"schedules": ("behind",)}, "unknown-name", "schedule 'behind'"),
+        ({"schedules": ("decode-behind",)}, "bad-option", "--schedule decode-behind: each lane needs a thread"),
+        ({"mixes": (BEHIND,)}, "bad-option", "the schedule decode-behind:1+1: this run has 1 thread"),
+        ({"mixes": (BEHIND[:-4],)}, "bad-variant", "'decode-behind' is no schedule; write decode-behind or"),
+        ({"mixes": (BEHIND,), "threads": 2, "schedules": ("all",)}, "bad-option", "the mix has its own"),
+        ({"mixes": (BEHIND,), "threads": 2, "horizon_db": 30.0}, "bad-option", "only pipeline and deadline run lanes"),
         ({"pipeline": "nope"}, "unknown-name", "no pipeline 'nope'"),
         ({"preset": "spin"}, "bad-option", "small:spin calls no program"),
         ({**OWL, "options": {"stops": "1"}}, "bad-option", "owl has no option 'stops'; did you mean steps"),

@@ -72,6 +72,18 @@ def test_mixes_take_turns_until_each_has_its_units(tmp_path: Path) -> None:
     assert find(tmp_path / "runs", done.stored[0].id).record == eager
 
 
+def test_schedules_of_a_mix_take_turns_as_mixes_do(tmp_path: Path) -> None:
+    request = replace(REQUEST, mixes=("eager",), threads=2, schedules=("sequential", "decode-behind"))
+    with marked_folder(tmp_path):
+        plan = make_pipeline_plan(request, paths.runs_folder(), Recorder())
+        done = run_pipeline(plan, paths.runs_folder(), "", False, Recorder())
+    records = [entry.record for entry in done.stored]
+    assert [record.mix.schedule for record in records] == ["", "decode-behind:1+1"]
+    assert {record.how for record in records} == {"interleaved"}
+    assert {record.run for record in records} == {done.run}
+    assert find(tmp_path / "runs", done.stored[1].id).record == records[1]
+
+
 FAULTS = {
     "crash": ("image=inductor/fp32", "crashed", "SIGSEGV in phase unit"),
     "build": ("image=inductor[freezing]/fp32", "build_failed", "wm.world: no such operator"),

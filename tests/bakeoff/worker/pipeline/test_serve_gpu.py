@@ -1,5 +1,6 @@
 """A mix on a GPU: events account for its units, and memory of the device is metered."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -41,6 +42,19 @@ def test_a_mix_runs_on_a_gpu(world: str, stream: str, tmp_path: Path) -> None:
     assert made.parity.passed
     assert made.memory is not None
     assert made.memory.device_peak_bytes
+
+
+@pytest.mark.parametrize("stream", ["eager", "cudagraph"])
+def test_a_decoder_runs_behind_on_a_stream_of_its_own(stream: str, tmp_path: Path) -> None:
+    job = make_job(tmp_path, {"world": "eager/bf16", "stream": f"{stream}/fp32"}, device="cuda")
+    made, _ = run_mix(replace(job, schedule="decode-behind:1+1"), tmp_path / "work", units=16)
+    assert (made.status, made.reason) in (("ok", ""), ("unstable", made.reason))
+    assert made.units is not None
+    for unit, wall_ns in enumerate(made.units.wall_ns):
+        for lines in (made.units.lines, made.units.beside):
+            assert sum(line.ns[unit] for line in lines) == wall_ns
+    assert made.promised is not None
+    assert made.promised.slowdowns
 
 
 def test_a_stamp_costs_less_than_20_us_on_a_gpu() -> None:

@@ -253,7 +253,8 @@ def _regime_limits(
 ) -> dict[str, dict[str, float]]:
     """Return limits of floating outputs by regime, where the model's own answer says something and eager is right."""
     main, specs, outputs = loaded.workload.name, loaded.workload.outputs, dict[str, tuple[Tensor, ...]]()
-    for frame, place in [(set_name(0), 0), *((model_outputs(name), model_outputs(name)) for name in names)]:
+    places: list[tuple[str, int | str]] = [(set_name(0), 0), *((model_outputs(name),) * 2 for name in names)]
+    for frame, place in places:
         keys = [key(place, main, "out", spec.name) for spec in specs]
         if wanted.keys() & own.keys() >= {*keys}:
             outputs[frame] = tuple(wanted[one] for one in keys)

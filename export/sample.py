@@ -129,12 +129,6 @@ def _missing(name: str) -> BadArtifact:
     return BadArtifact(f"{SAMPLE} has no tensor {name}; export the artifact again")
 
 
-def carried(manifest: Manifest) -> frozenset[tuple[str, str]]:
-    """Return (program, input) of each input that is carried state."""
-    stream = manifest.stream
-    return frozenset((one.to, one.input) for one in stream.carries) if stream else frozenset()
-
-
 def calls(manifest: Manifest, frames: Iterable[int]) -> Iterator[tuple[int, str]]:
     """Yield (frame, program) for each call in the order of the sample, without the stream's opening."""
     each = manifest.stream.each if manifest.stream else (manifest.main,)

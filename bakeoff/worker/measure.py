@@ -334,7 +334,7 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, context
     first = timed.changeable[0]
     with checking("calls on inputs of other kinds"):
         overwritten, repeats = call_stage(lambda: call_on_overwritten_memory(first, checked.reference, device))
-        regimes = call_in_regimes(checked.loaded, first, checked.reference, job.dtype, device)
+        regimes = call_in_regimes(checked.loaded, first, checked.reference, job.dtype, device, call_ns)
     with checking("calls with fresh inputs"):
         values = changed_values(checked.loaded, checked.reference.changes[:1], job.dtype, device)
         changeable = [replace(entry, changed=value) for entry, value in zip(timed.changeable, values, strict=False)]

@@ -27,7 +27,7 @@ from bakeoff.worker.subject import LoadedSubject, altered, cast_inputs, changed_
 Inputs = Mapping[str, Tensor]
 _ROUNDS = 4
 _SLOW_ROUNDS, _FAST_HOT_ROUNDS = 2, 8
-_SLOW_NS = 1_000_000_000
+SLOW_NS = 1_000_000_000
 """Calls slower than this are tried in fewer rounds."""
 _FAST_NS = 2_000_000
 """Calls faster than this are tried in more rounds when hot: other processes delay a few of them."""
@@ -275,7 +275,7 @@ def _try(
     tensors, values = sets[0], sets[1]
     bind = _binder(engine, tensors)
     first, outputs = _rebound(bind, tensors, values, config)
-    rounds = _SLOW_ROUNDS if first.call_ns > _SLOW_NS else _ROUNDS
+    rounds = _SLOW_ROUNDS if first.call_ns > SLOW_NS else _ROUNDS
     known, fresh = [], []
     for step in steps[:rounds]:
         known.append(_rebound(bind, tensors, values, config, outputs)[0])

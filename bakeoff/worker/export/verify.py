@@ -15,7 +15,7 @@ from torch import Tensor
 from bakeoff.backends.backend import Outputs
 from bakeoff.export import Artifact, BadArtifact, FlagsWarning, load
 from bakeoff.export.manifest import MANIFEST, OutputCheck, Span
-from bakeoff.export.sample import Reader, calls, carried, limits_of, sizes, thinned
+from bakeoff.export.sample import Reader, calls, limits_of, sizes, thinned
 from bakeoff.machine.processes import peak_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import VerifyJob, VerifyResult
@@ -111,15 +111,14 @@ def _follow(artifact: Artifact, reader: Reader, frames: int, apart: bool, found:
     """
     manifest = artifact.manifest
     stream = artifact.stream() if manifest.stream else None
-    held = carried(manifest)
     for frame, name in calls(manifest, range(frames)):
         report("sample", f"frame {frame + 1} of {frames}, {name}")
         given = _given(artifact, reader, frame, name)
         if stream is None or apart:
             outputs = artifact.program(name)(**given)
         else:
-            stream.fill({(name, port): tensor for port, tensor in given.items() if (name, port) in held})
-            outputs = stream.call(name, **{port: tensor for port, tensor in given.items() if (name, port) not in held})
+            stream.fill({(name, port): tensor for port, tensor in given.items()})
+            outputs = stream.call(name)
         _compare(artifact, reader, frame, name, outputs, found)
         if apart:
             artifact.close(name)

@@ -253,11 +253,10 @@ def _regime_limits(
 ) -> dict[str, dict[str, float]]:
     """Return limits of floating outputs by regime, where the model's own answer says something and eager is right."""
     main, specs, outputs = loaded.workload.name, loaded.workload.outputs, dict[str, tuple[Tensor, ...]]()
-    places: list[tuple[str, int | str]] = [(set_name(0), 0), *((model_outputs(name),) * 2 for name in names)]
-    for frame, place in places:
-        keys = [key(place, main, "out", spec.name) for spec in specs]
+    for frame in (0, *map(model_outputs, names)):
+        keys = [key(frame, main, "out", spec.name) for spec in specs]
         if wanted.keys() & own.keys() >= {*keys}:
-            outputs[frame] = tuple(wanted[one] for one in keys)
+            outputs[str(frame or set_name(0))] = tuple(wanted[one] for one in keys)
     noise = {name: _noise(loaded, wanted, own, [model_outputs(name)]) for name in counted_regimes(loaded, outputs)}
     ports = [spec.name for spec in specs if spec.floating]
     return {

@@ -24,6 +24,7 @@ from bakeoff.process.jobs import BackendStep, MeasureJob, ReferenceJob, Subject
 from bakeoff.record.regimes import NEAR, Regime, range_text
 from bakeoff.record.schema import Measurement, Parity
 from bakeoff.selftest.faulty import canary
+from bakeoff.worker.checks import regimes
 from bakeoff.worker.measure import measure
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.make import make_reference
@@ -89,6 +90,13 @@ def parity_of(made: Measurement) -> Parity:
 
 def narrow(made: Measurement) -> set[str]:
     return {regime.name for regime in parity_of(made).regimes if regime.narrow}
+
+
+def test_slow_rows_are_called_only_where_they_must_be_right(measured: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regimes, "SLOW_NS", 0)
+    made = measured(subject("ranged:SPEC", "tiny", "gate", 3), "fp32", ("eager", {}))
+    assert [regime.name for regime in parity_of(made).regimes] == ["x0.25", "x4", "permuted"]
+    assert parity_of(made).range_text == "right from 1/4 up to 4 times the given inputs"
 
 
 @pytest.mark.parametrize(

@@ -61,12 +61,8 @@ def run_sweep(
     resume: bool,
     progress: Progress,
     started: float | None = None,
-    rows: Sequence[Row] | None = None,
 ) -> SweepResult:
     """Measure every row of `plan` that has no record yet, show the ranking, and run the finals.
-
-    With `rows`, only these rows of the plan are timed, in their order and even if they have records, as a part of the
-    newest sweep of the plan; a first one is begun.
 
     Ceilings that are not known are measured first. If a variant was built several times, the cache folder of its best
     build becomes its usual one; the other builds' folders stay until `bakeoff doctor --cache clear`.
@@ -81,28 +77,23 @@ def run_sweep(
     device = plan.rows[0].subject.device if plan.rows else "cpu"
     measures = any(row.never_runs is None for row in plan.rows)
     with (
-        open_run(plan.key, plan.component.name, device, measures, runs, resume, progress, rows is not None) as opening,
+        open_run(plan.key, plan.component.name, device, measures, runs, resume, progress) as opening,
         closing(WeightsMemory()) as weights,
     ):
         state, cache = opening.state, opening.cache
         limit = TimeLimit(plan, Costs(known_history(runs)), (started or asked) + opening.waited_s)
-        seed = None if limit.seconds or rows is not None else state.order_seed
+        seed = None if limit.seconds else state.order_seed
         context = make_context(plan, state.sweep, note, runs, cache, opening.load, progress, seed)
-        context = context if rows is None else replace(context, order=tuple(rows))
         if limit.seconds:
             context = replace(context, order=by_priority(plan.rows, limit.costs.history, plan.request.objective.goal))
         own = cache / "changed" / state.name
         context = replace(context, weights=weights, own=own, own_seed=state.order_seed)
-        measured = measured_of(state, runs, cache)
-        for row in rows or ():
-            measured.stored.pop(row.key, None)
-        sweep = _Sweep(context, measured, limit)
+        sweep = _Sweep(context, measured_of(state, runs, cache), limit)
         interrupted = False
         try:
             with limit.enforced():
                 sweep.time_rows()
-                if rows is None:
-                    sweep.repeat_baselines()
+                sweep.repeat_baselines()
                 sweep.run_finals()
             sweep.keep_best_builds()
         except TimeIsUpError:
@@ -112,8 +103,7 @@ def run_sweep(
     done = sweep.done(interrupted)
     if not done.interrupted and done.out_of_time is None:
         opening.finish()
-        if rows is None:
-            shutil.rmtree(own, ignore_errors=True)
+        shutil.rmtree(own, ignore_errors=True)
     return done
 
 

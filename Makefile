@@ -15,7 +15,7 @@
 # Look:
 #   make table MODEL=wm | report [MACHINE=NAME|ID|all] | list | doctor
 # Ship:
-#   make export MODEL=wm|wm:1b.step BACKEND=aoti [TO=FOLDER WORKLOAD= DTYPE= DEVICE=
+#   make export MODEL=wm|wm:1b.step BACKEND=aoti [TO=FOLDER DTYPE= DEVICE=
 #        CHECKPOINT= FORCE=1]
 #   make publish [MACHINE=NAME|ID|all]
 # Maintain:
@@ -110,7 +110,7 @@ profile: $(READY)
 
 export: $(READY)
 	@$(BIN)/bakeoff export $(call quoted,$(MODEL)) $(call option,--backend,$(BACKEND)) $(call option,--to,$(TO)) \
-		$(call former,PRESET,MODEL=wm:PRESET.WORKLOAD) $(call option,--workload,$(WORKLOAD)) \
+		$(call former,PRESET,MODEL=wm:PRESET.WORKLOAD) $(call former,WORKLOAD,MODEL=wm:PRESET.WORKLOAD) \
 		$(call option,--dtype,$(DTYPE)) $(call option,--device,$(DEVICE)) \
 		$(call option,--checkpoint,$(CHECKPOINT)) $(if $(FORCE),--force)
 

@@ -208,6 +208,7 @@ def test_a_variable_is_an_option_where_it_is_given(plain: Checkout, target: str,
         ("pipeline", "PRESET", "MODEL=owl:PRESET"),
         ("profile", "PRESET", "MODEL=owl:PRESET"),
         ("export", "PRESET", "MODEL=wm:PRESET.WORKLOAD"),
+        ("export", "WORKLOAD", "MODEL=wm:PRESET.WORKLOAD"),
     ],
 )
 def test_the_former_name_of_a_variable_is_refused(plain: Checkout, target: str, former: str, now: str) -> None:

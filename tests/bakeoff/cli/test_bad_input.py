@@ -281,7 +281,7 @@ def _foreign(path: Path, **_: Any) -> None:
 
 
 def _malicious_pickle(path: Path, marker: Path) -> None:
-    path.write_bytes(pickle.dumps({"world.weight": _Runs(marker)}))
+    path.write_bytes(pickle.dumps({"world.weight": _Runs(marker)}, protocol=2))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from bakeoff.backends.backend import (
     Engine,
     Outputs,
     Proof,
-    Unsupported,
     make_alone,
 )
 from bakeoff.backends.capture import ONE_SIZE, capture, unsupported_graph
@@ -38,7 +37,6 @@ from bakeoff.backends.torch_internals import (
     inductor_mode,
     marked,
     separate_sizes,
-    without_trials,
 )
 from bakeoff.backends.tracing import trace_operators
 
@@ -60,9 +58,6 @@ class Options:
     tuned: bool = False
     """Use the settings that torchao sets when it quantises, above all a search for faster Triton configurations, so
     that a quantised row can be compared with a plain one that was tuned alike."""
-    regional: bool = False
-    """Compile the code of equal blocks, such as the layers of a transformer, once (torch.compiler.
-    nested_compile_region, torch 2.13), for shorter builds. Nothing is fused across the ends of a block."""
     graph: bool = False
     """Capture each call as one CUDA graph that reads its inputs in place (capture.py); no card has run this."""
     exact: bool = False
@@ -113,15 +108,12 @@ class _Compiler:
     some weights again during code generation, and would store them with the code."""
     untimed: Callable[[], AbstractContextManager[None]] = nullcontext
     """Context of `BuildContext.untimed`, for hashing the weights."""
-    opens: bool = False
-    """Value of `BuildContext.opens`."""
     share: Callable[[Path, Callable[[], None]], None] = make_alone
     """Function `BuildContext.share`."""
     compiler_name: str = "inductor"
 
     def __call__(self, graph: "fx.GraphModule", inputs: "list[Tensor]") -> Any:
-        trials = without_trials() if self.opens else compiled_once(self.share)
-        with self.log.compiling(graph), trials:
+        with self.log.compiling(graph), compiled_once(self.share):
             if not self.freezes:
                 return compile_with_inductor(graph, inputs, self.settings)
             with self.untimed():
@@ -181,11 +173,8 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         captures=context.device == "cuda" and bool(settings.get("triton.cudagraphs")),
         freezes=options.freezing and (context.device == "cuda" or options.mode == "default"),
         untimed=context.untimed,
-        opens=context.opens,
         share=context.share,
     )
-    if options.regional:
-        _mark_blocks(module)
     compiled = call = compile_whole(module, compiler)
 
     def replay(*tensors: "Tensor") -> Outputs:
@@ -208,30 +197,6 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         with separate_sizes():
             engine.bind(marked(inputs, context.sizes))()
     return capture(engine, inputs) if options.graph else engine
-
-
-def _mark_blocks(module: "nn.Module") -> None:
-    """Make regions of the blocks of each list of modules of one class, in place; lists within a block are left alone.
-
-    The blocks get a class of their own, since other modules may have theirs. A region that is an attribute of the block
-    itself would compute every block with the first one's weights (seen with torch 2.13). Raises Unsupported without
-    such a list.
-    """
-    import torch
-    from torch import nn
-
-    marked: list[str] = []
-    for name, part in module.named_modules():
-        blocks = [*part] if isinstance(part, nn.ModuleList) else []
-        alike = len(blocks) > 1 and len({type(block) for block in blocks}) == 1 and any(blocks[0].children())
-        if alike and not any(name.startswith(f"{outer}.") for outer in marked):
-            marked.append(name)
-            kind = type(blocks[0])
-            regional = type(kind.__name__, (kind,), {"forward": torch.compiler.nested_compile_region(kind.forward)})
-            for block in blocks:
-                block.__class__ = regional
-    if not marked:
-        raise Unsupported("regional: the module has no nn.ModuleList of several blocks of one class; leave it out")
 
 
 def tunes_by_environment() -> bool:

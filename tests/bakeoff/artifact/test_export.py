@@ -100,7 +100,9 @@ def test_the_default_dtype_is_the_16_bit_one_of_the_device(
 
 def test_a_dtype_that_was_not_asked_for_is_said(tmp_path: Path) -> None:
     asked = ("--device", "cpu", "--threads", "1")
-    ran = bakeoff("export", "toy:tiny.world", "--backend", "torch.export", "--to", str(tmp_path / "made"), *asked, cwd=tmp_path)
+    ran = bakeoff(
+        "export", "toy:tiny.world", "--backend", "torch.export", "--to", str(tmp_path / "made"), *asked, cwd=tmp_path
+    )
     assert ran.code == 0, ran.err
     dtype = host.half_dtype("cpu")
     assert f"exporting in {dtype}, the default here" in ran.err

@@ -215,9 +215,8 @@ def nothing_measured(what: OutOfTime) -> str:
     on."""
     said = f"nothing was measured within {time_limit_text(what.time_limit_s)}"
     able = [row for row in what.left_out if row.expected_s]
-    spent = [f"{name} took {seconds:.0f} s" for name, seconds in what.spent_s.items() if seconds >= _LEAST_S]
-    if any(row.begun for row in what.left_out) and spent:
-        why = f"{' and '.join(spent)}; what was finished of it is kept for --resume"
+    if any(row.begun for row in what.left_out):
+        why = "references and builds took the time; those that were finished are kept for --resume"
     elif able:
         least = min(able, key=lambda row: row.expected_s)
         why = f"{least.label} alone takes {_about(least.expected_s)}"

@@ -217,7 +217,7 @@ class _Sweep:
         out_of_time = None
         if limit.seconds and not interrupted:
             pairs = undecided(plan, stored, limit.finals_ended)
-            out_of_time = limit.left_out(stored, self.context.begun, tuple(pairs), self.context.spent)
+            out_of_time = limit.left_out(stored, self.context.begun, tuple(pairs))
         left = tuple(row.label for row in plan.rows if row.key not in stored)
         return SweepResult(
             self.context.sweep,

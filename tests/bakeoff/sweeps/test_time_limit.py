@@ -374,7 +374,6 @@ def test_rows_that_are_built_are_timed_before_the_time_is_up(monkeypatch: pytest
     assert sorted(ran(done)) == ["eager", "inductor"]
     assert done.out_of_time is not None
     assert [(row.begun, "aoti" in row.label) for row in done.out_of_time.left_out] == [(True, True)]
-    assert set(done.out_of_time.spent_s) == {"references", "builds"}
     monkeypatch.delenv("BAKEOFF_TEST_HANGS")
     assert ran(run(plan_of(0.0, *backends, policy=policy), resume=True))[-1] == "aoti"
 

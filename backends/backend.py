@@ -115,6 +115,9 @@ class BuildContext:
     keep: Callable[[Callable[[], Mapping[str, Any]]], None] = _keep_nothing
     """Accepts a function that writes to `cache_dir` what `Backend.open` needs to open the engine, and returns the rest
     as JSON values. If engines are kept, the function is called at once, untimed."""
+    opens: bool = False
+    """Whether an earlier build has filled `cache_dir`, so that this one need not check whether its files fit the host.
+    """
     untimed: Callable[[], AbstractContextManager[None]] = nullcontext
     """Context for work that only this project needs, such as hashing weights for a cache key. Its time is excluded from
     the build's seconds and recorded separately."""

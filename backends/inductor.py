@@ -37,6 +37,7 @@ from bakeoff.backends.torch_internals import (
     inductor_mode,
     marked,
     separate_sizes,
+    without_trials,
 )
 from bakeoff.backends.tracing import trace_operators
 
@@ -108,12 +109,15 @@ class _Compiler:
     some weights again during code generation, and would store them with the code."""
     untimed: Callable[[], AbstractContextManager[None]] = nullcontext
     """Context of `BuildContext.untimed`, for hashing the weights."""
+    opens: bool = False
+    """Value of `BuildContext.opens`."""
     share: Callable[[Path, Callable[[], None]], None] = make_alone
     """Function `BuildContext.share`."""
     compiler_name: str = "inductor"
 
     def __call__(self, graph: "fx.GraphModule", inputs: "list[Tensor]") -> Any:
-        with self.log.compiling(graph), compiled_once(self.share):
+        trials = without_trials() if self.opens else compiled_once(self.share)
+        with self.log.compiling(graph), trials:
             if not self.freezes:
                 return compile_with_inductor(graph, inputs, self.settings)
             with self.untimed():
@@ -173,6 +177,7 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         captures=context.device == "cuda" and bool(settings.get("triton.cudagraphs")),
         freezes=options.freezing and (context.device == "cuda" or options.mode == "default"),
         untimed=context.untimed,
+        opens=context.opens,
         share=context.share,
     )
     compiled = call = compile_whole(module, compiler)

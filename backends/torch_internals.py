@@ -225,6 +225,30 @@ def frozen_graphs_cached(values: str) -> Iterator[None]:
         validator.check_tensor = staticmethod(check)
 
 
+@contextmanager
+def without_trials() -> Iterator[None]:
+    """Let inductor, within the block, trust the libraries in its cache folder, if this version of torch allows it.
+
+    Otherwise each process that loads a graph preprocesses torch's headers, for the names of precompiled ones that it
+    does not need, and loads a library for each set of vector instructions in a separate process: a second of CPU time
+    (torch/_inductor/codecache.py, _precompile_header; cpu_vec_isa.py, VecISA.check_build; 2.13).
+    """
+    from torch._inductor import codecache, cpu_vec_isa
+
+    trials: list[tuple[Any, str, Callable[..., Any]]] = [
+        (codecache, "_precompile_header", lambda *_, **_more: ""),
+        (cpu_vec_isa.VecISA, "_probe_load", lambda _set, path: Path(path).exists()),
+    ]
+    usual = [(owner, name, getattr(owner, name)) for owner, name, _ in trials if hasattr(owner, name)]
+    try:
+        for owner, name, instead in trials if len(usual) == len(trials) else ():
+            setattr(owner, name, instead)
+        yield
+    finally:
+        for owner, name, before in usual:
+            setattr(owner, name, before)
+
+
 def inductor_mode(mode: str) -> dict[str, Any]:
     """Return the inductor settings that a `mode` of torch.compile stands for."""
     from torch._inductor import list_mode_options

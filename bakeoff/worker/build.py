@@ -78,12 +78,13 @@ def build_engine(
     clock = _BuildClock()
     context = build_context(job, loaded, trace, clock.pause, report)
     cache: _Cache = "warm" if is_warm(context.cache_dir) else "cold"
+    context = replace(context, opens=job.opens and cache == "warm")
     try:
         example = _example(job, loaded, sets)
         prepared, opened = Prepared(loaded.module), None
         if job.engine and len(steps) == 1 and not trace and not context.sizes:
             note = Path(job.cache_folder, f"{digest([job.engine, loaded.weights, input_layouts(example)])}.json")
-            opened = _open_kept(note, last, options, example, context) if job.opens and cache == "warm" else None
+            opened = _open_kept(note, last, options, example, context) if context.opens else None
             context = replace(context, keep=lambda save: _keep(note, save, clock))
         if opened is None:
             prepared = prepare(steps[:-1], loaded.module, example, context)

@@ -139,7 +139,7 @@ def test_frozen_weights_are_a_part_of_the_cache_key_where_all_are_known_before(
     monkeypatch.setattr(inductor, "frozen_graphs_cached", lambda values: keys.append(values) or nullcontext())
     monkeypatch.setattr(inductor, "compile_with_inductor", lambda graph, _inputs, _settings: graph.forward)
     torch._dynamo.reset()
-    context: Any = SimpleNamespace(device=device, share=make_alone, sizes=(), untimed=nullcontext)
+    context: Any = SimpleNamespace(device=device, share=make_alone, sizes=(), untimed=nullcontext, opens=False)
     module, x = torch.nn.Linear(3, 3), torch.zeros(2, 3)
     assert BACKEND.build is not None
     with torch.no_grad():
@@ -158,7 +158,9 @@ def test_freezing_on_a_gpu_stores_weights_of_convolutions_in_their_layout(
     torch._dynamo.reset()
     module = torch.nn.Sequential(*(torch.nn.Conv2d(64, 64, 3, padding=1) for _ in range(3))).to("cuda", torch.bfloat16)
     inputs = {"x": torch.randn(1, 64, 32, 32, device="cuda", dtype=torch.bfloat16)}
-    context: Any = SimpleNamespace(device="cuda", trace=True, share=make_alone, sizes=(), untimed=nullcontext)
+    context: Any = SimpleNamespace(
+        device="cuda", trace=True, share=make_alone, sizes=(), untimed=nullcontext, opens=False
+    )
     assert BACKEND.build is not None
     with torch.no_grad():
         engine = BACKEND.build(module, inputs, Options(freezing=freezing), context)
@@ -174,7 +176,9 @@ def test_freezing_on_a_gpu_stores_weights_of_convolutions_in_their_layout(
 def test_a_real_cuda_graph_is_proved_and_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     torch._dynamo.reset()
-    context: Any = SimpleNamespace(device="cuda", trace=True, share=make_alone, sizes=(), untimed=nullcontext)
+    context: Any = SimpleNamespace(
+        device="cuda", trace=True, share=make_alone, sizes=(), untimed=nullcontext, opens=False
+    )
     engine = BACKEND.build(lambda x: ((x @ x).sin() + 1,), {}, Options("reduce-overhead"), context)  # type: ignore[misc]
     with torch.no_grad():
         call = engine.bind({"x": torch.ones(2048, 2048, device="cuda")})

@@ -310,6 +310,17 @@ def test_a_package_is_loaded_single_threaded_as_torch_itself_does(
     assert one == other
 
 
+def test_trials_of_the_host_are_left_out_within_the_context_alone(tmp_path: Path) -> None:
+    from torch._inductor import codecache, cpu_vec_isa
+
+    usual = codecache._precompile_header, cpu_vec_isa.VecISA._probe_load
+    with torch_internals.without_trials():
+        assert codecache._precompile_header("any.h", "") == ""
+        assert not cpu_vec_isa.invalid_vec_isa._probe_load(str(tmp_path / "none.so"))
+        assert cpu_vec_isa.invalid_vec_isa._probe_load(str(tmp_path))
+    assert (codecache._precompile_header, cpu_vec_isa.VecISA._probe_load) == usual
+
+
 def test_no_other_file_imports_what_torch_keeps_private() -> None:
     private = re.compile(
         r"\bfrom torch\.(?:\w+\.)*_\w+|\bimport torch\.(?:\w+\.)*_\w+|^[^#\n]*\btorch\._\w+\.\w+\(", re.M

@@ -51,5 +51,4 @@ def inspect_file(
         running.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
     if outcome.kind == "refused" and " raised " in outcome.reason:
         raise BakeoffError(f"{outcome.reason}; the traceback is in {log}", outcome.code)
-    inspection: Inspection = outcome.result_of(f"{file.name}:{name}", log)
-    return inspection
+    return outcome.result_of(f"{file.name}:{name}", log)

@@ -214,8 +214,7 @@ def seal_folder(folder: Path) -> Seal:
 def read_seal(folder: Path) -> Seal | None:
     """Return the hashes stored beside the folder; None if they are missing or cannot be read."""
     with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        seal: Seal = msgspec.json.decode(read_plain(_seal_file(folder)), type=dict[str, SealedFile])
-        return seal
+        return msgspec.json.decode(read_plain(_seal_file(folder)), type=dict[str, SealedFile])
     return None
 
 

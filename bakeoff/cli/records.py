@@ -33,7 +33,7 @@ records = typer.Typer(
 )
 app.add_typer(records, name="records")
 FORMATS = ("csv", "mlflow")
-_MEMBER = re.compile(r"runs/([a-z0-9][a-z0-9-]*/records/[^/]+\.json)")
+_MEMBER = re.compile(r"runs/[a-z0-9][a-z0-9-]*/records/[^/]+\.json")
 _LARGEST_BYTES = 64 << 20
 """Bytes of a record that an archive may hold."""
 
@@ -115,13 +115,9 @@ def _unpacked(archive: Path, stack: ExitStack) -> Path:
     folder = Path(stack.enter_context(TemporaryDirectory()))
     try:
         with tarfile.open(archive) as opened:
-            for member in opened:
-                name = _MEMBER.fullmatch(member.name)
-                content = opened.extractfile(member) if name and member.size <= _LARGEST_BYTES else None
-                if name and content is not None:
-                    (folder / name[1]).parent.mkdir(parents=True, exist_ok=True)
-                    (folder / name[1]).write_bytes(content.read())
+            members = [each for each in opened if _MEMBER.fullmatch(each.name) and each.size <= _LARGEST_BYTES]
+            opened.extractall(folder, members, filter="data")
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         text = f"{archive} is no whole archive: {str(error).splitlines()[0]}; copy it again"
         raise BakeoffError(text, "not-readable") from error
-    return folder
+    return folder / "runs"

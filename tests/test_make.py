@@ -203,6 +203,7 @@ def test_a_variable_is_an_option_where_it_is_given(plain: Checkout, target: str,
     ("target", "former", "now"),
     [
         ("sweep", "BUDGET", "TIME_LIMIT="),
+        ("sweep", "BUILDS", "a sweep after bakeoff doctor --cache clear"),
         ("sweep", "DEADLINE", "ROW_TIMEOUT="),
         ("pipeline", "OPTIONS", "MODEL='owl[steps=10]'"),
         ("pipeline", "PRESET", "MODEL=owl:PRESET"),

@@ -73,6 +73,7 @@ REPLACED = {
     "cache": "doctor --cache show",
     "supersede": "publish --supersede RECORD WHY",
     "--budget": "--time-limit",
+    "--builds": "a sweep after bakeoff doctor --cache clear, to build all anew",
     "--clear": "--cache clear",
     "--deadline": "--row-timeout",
     "--input-seed": "--seed, of weights and inputs",

@@ -150,7 +150,7 @@ def _job(context: SweepContext, tried: Try, references: References, beside: int)
     same time."""
     row, request = tried.row, context.plan.request
     # What a backend that states no caches keeps all the same would make its next build look fast.
-    open_folder(row.cache_folder, anew=not row.caches or (row.builds > 1 and row.process == 1))
+    open_folder(row.cache_folder, anew=not row.caches)
     policy = replace(request.policy, trace=request.policy.trace and not tried.untraced)
     job = replace(measure_job(row, policy, references), overlapped=beside > 0, next_slot=request.next_slot)
     return job, replace(launch_of(context, row, tried.running, beside), timed=TIMED if request.monitor else ())

@@ -208,6 +208,7 @@ def test_sweep_option(lab: Lab, options: list[str | bytes], code: ErrorCode, say
     ("typed", "now"),
     [
         ("sweep toy --budget 3m", "--time-limit"),
+        ("sweep toy --builds 3", "a sweep after bakeoff doctor --cache clear"),
         ("sweep toy --deadline=60", "--row-timeout"),
         ("gate toy --against runs --deadline 60", "--row-timeout"),
         ("gate toy --against runs --option steps=3", "part of the name, as in owl[steps=10]"),

@@ -378,19 +378,6 @@ def test_rows_that_are_built_are_timed_before_the_time_is_up(monkeypatch: pytest
     assert ran(run(plan_of(0.0, *backends, policy=policy), resume=True))[-1] == "aoti"
 
 
-def test_a_best_build_is_kept_only_when_all_are_measured() -> None:
-    know_all()
-    plan = plan_of(HOUR, "eager", "inductor[]", builds=2)
-    progress = Alarm(lambda what, phase: "build 2 of 2" in what and phase == "warm-up")
-    first = run(plan, progress)
-    assert len(first.stored) == 2
-    usual = plan.rows[1].cache_folder.with_name(plan.rows[1].cache_folder.name.partition("-build")[0])
-    assert not usual.exists()
-    again = run(plan, resume=True)
-    assert len(again.stored) == 3
-    assert usual.exists()
-
-
 def test_ceilings_are_not_measured_with_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     know_all()
     measured: list[tuple[str, ...]] = []

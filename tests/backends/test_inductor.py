@@ -10,10 +10,13 @@ import pytest
 pytest.importorskip("torch", reason="inductor is a part of torch")
 
 import torch
+from shared_headers import shared_headers
+from torch import Tensor, nn
+from torch.nn import functional
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import Backend, BuildContext, make_alone
+from bakeoff.backends.backend import Backend, BuildContext, Unsupported, make_alone
 from bakeoff.backends.inductor import BACKEND, Options, _Compiler, _settings
 from bakeoff.backends.torch_internals import CompileActivity
 from bakeoff.models.options import options_of
@@ -227,3 +230,54 @@ def test_modes_with_graphs_state_that_their_calls_copy_the_inputs(
     assert BACKEND.build is not None
     engine = BACKEND.build(torch.nn.Linear(3, 3), {}, Options(mode), context)
     assert (engine.copies_inputs(), engine.captures()) == (copies, False)
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.wide, self.narrow = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 2 * width),
+            nn.Linear(2 * width, width),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.narrow(functional.gelu(self.wide(self.norm(x))))
+
+
+class Stack(nn.Module):
+    def __init__(self, count: int = 6) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(16) for _ in range(count)])
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        for block in self.blocks:
+            x = block(x)
+        return (x,)
+
+
+def test_the_code_of_equal_blocks_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    inputs, kernels = {"x": torch.randn(8, 16)}, []
+    context = BuildContext("", "cpu", "fp32", 1, tmp_path, tmp_path, lambda _seed: {}, share=shared_headers())
+    module = Stack().eval()
+    (wanted,) = module(inputs["x"])
+    assert BACKEND.build is not None
+    with torch.no_grad():
+        for options in (Options(), Options(regional=True)):
+            torch._dynamo.reset()
+            engine = BACKEND.build(module, inputs, options, context)
+            (found,) = engine.bind(inputs)()
+            torch.testing.assert_close(found, wanted)
+            proof = engine.prove()
+            assert (proof.fell_back, proof.graphs, proof.graph_breaks) == ("", 1, 0)
+            kernels.append(proof.facts["kernels_generated"])
+    assert kernels[1] <= kernels[0] / 3, "of six blocks"
+
+
+@pytest.mark.parametrize("module", [nn.Identity(), Stack(1)])
+def test_a_module_without_several_equal_blocks_is_refused(module: nn.Module, tmp_path: Path) -> None:
+    context = BuildContext("", "cpu", "fp32", 1, tmp_path, tmp_path, lambda _seed: {})
+    assert BACKEND.build is not None
+    with pytest.raises(Unsupported, match="of several blocks of one class"):
+        BACKEND.build(module, {"x": torch.ones(2, 16)}, Options(regional=True), context)

@@ -91,11 +91,12 @@ class OpenRun:
 
 @contextmanager
 def open_run(
-    key: str, name: str, device: str, measures: bool, runs: Path, resume: bool, progress: Progress
+    key: str, name: str, device: str, measures: bool, runs: Path, resume: bool, progress: Progress, adds: bool = False
 ) -> Iterator[OpenRun]:
     """Lock the device and begin a run of the plan with this key, or `resume` the newest unfinished one.
 
-    `name` names the component or pipeline. If the run measures nothing (`measures`), it does not wait for the device.
+    A run that `adds` goes on with the newest one, finished or not, and begins one if there is none. `name` names the
+    component or pipeline. If the run measures nothing (`measures`), it does not wait for the device.
     Raises BakeoffError before it waits if there is no run to resume, or if records cannot be written.
     """
     paths.ensure_writable(runs, "records")
@@ -107,7 +108,8 @@ def open_run(
         waited_s = time.monotonic() - asked
         # Under the lock: the run that was waited for was the load, and may have been this one, resumed twice.
         load = host.present_load(idle_s)
-        state = find_unfinished(key, name, runs, cache) if resume else begin(key, name, runs, cache)
+        newest = find_newest(key, runs, cache) if adds else None
+        state = newest or (find_unfinished(key, name, runs, cache) if resume else begin(key, name, runs, cache))
         if load.others > host.usable_cores() / 2:
             progress.say(f"This host is busy ({load}); each record will say so.")
         yield OpenRun(state, cache, load, waited_s)

@@ -59,8 +59,12 @@ def run_sweep(
     resume: bool,
     progress: Progress,
     started: float | None = None,
+    rows: Sequence[Row] | None = None,
 ) -> SweepResult:
     """Measure every row of `plan` that has no record yet, show the ranking, and run the finals.
+
+    With `rows`, only these rows of the plan are timed, in their order and even if they have records, as a part of the
+    newest sweep of the plan; a first one is begun.
 
     Ceilings that are not known are measured first.
 
@@ -74,23 +78,28 @@ def run_sweep(
     device = plan.rows[0].subject.device if plan.rows else "cpu"
     measures = any(row.never_runs is None for row in plan.rows)
     with (
-        open_run(plan.key, plan.component.name, device, measures, runs, resume, progress) as opening,
+        open_run(plan.key, plan.component.name, device, measures, runs, resume, progress, rows is not None) as opening,
         closing(WeightsMemory()) as weights,
     ):
         state, cache = opening.state, opening.cache
         limit = TimeLimit(plan, Costs(known_history(runs)), (started or asked) + opening.waited_s)
-        seed = None if limit.seconds else state.order_seed
+        seed = None if limit.seconds or rows is not None else state.order_seed
         context = make_context(plan, state.sweep, note, runs, cache, opening.load, progress, seed)
+        context = context if rows is None else replace(context, order=tuple(rows))
         if limit.seconds:
             context = replace(context, order=by_priority(plan.rows, limit.costs.history, plan.request.objective.goal))
         own = cache / "changed" / state.name
         context = replace(context, weights=weights, own=own, own_seed=state.order_seed)
-        sweep = _Sweep(context, measured_of(state, runs, cache), limit)
+        measured = measured_of(state, runs, cache)
+        for row in rows or ():
+            measured.stored.pop(row.key, None)
+        sweep = _Sweep(context, measured, limit)
         interrupted = False
         try:
             with limit.enforced():
                 sweep.time_rows()
-                sweep.repeat_baselines()
+                if rows is None:
+                    sweep.repeat_baselines()
                 sweep.run_finals()
         except TimeIsUpError:
             progress.say("The time is up; what was running is stopped.")
@@ -99,7 +108,8 @@ def run_sweep(
     done = sweep.done(interrupted)
     if not done.interrupted and done.out_of_time is None:
         opening.finish()
-        shutil.rmtree(own, ignore_errors=True)
+        if rows is None:
+            shutil.rmtree(own, ignore_errors=True)
     return done
 
 

@@ -34,6 +34,25 @@ def test_a_component_that_raises_leaves_a_record_for_every_variant(tmp_path: Pat
     assert len(swept.done.stored) == 2
 
 
+def test_rows_of_a_plan_are_added_to_one_sweep(tmp_path: Path) -> None:
+    """Call by call, in the order that is given; a row that is given again is measured again, and counts."""
+    request = Request("toy", backends=(EAGER, "torch.export"), dtypes=("fp32",), device="cpu", threads=1)
+    request = replace(request, policy=FAST, final_s=0, ceilings=False)
+    with marked_folder(tmp_path):
+        plan = make_plan(request)
+        eager, exported = plan.rows
+        runs, progress = paths.runs_folder(), Recorder()
+        for rows in ((eager,), (exported,), (eager,)):
+            done = run_sweep(plan, runs, "", False, progress, rows=rows)
+            assert not done.interrupted
+        entries = load_all(runs).current
+    assert len({entry.record.sweep for entry in entries}) == 1
+    assert [entry.record.variant.backend for entry in entries] == [EAGER, "torch.export", EAGER]
+    assert [entry.record.position for entry in entries] == [1, 2, 2]
+    kept = {entry.record.variant.backend: entry.id for entry in newest(entries)}
+    assert kept == {EAGER: entries[2].id, "torch.export": entries[1].id}
+
+
 def test_a_baseline_that_is_unstable_is_measured_again_in_the_same_sweep(tmp_path: Path) -> None:
     """At its end, once, and no other row: eager of one sweep stood over rows of another."""
     request = Request("toy", backends=(EAGER, "torch.export"), dtypes=("fp32",), device="cpu")

@@ -3,7 +3,7 @@
 #
 # Measure:
 #   make sweep MODEL=wm [TIME_LIMIT=3m SUITE=quick|full BATCH=1,2,4,8 RESUME=1
-#        PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= THREADS=4 PROCESSES=5 BUILDS=3
+#        PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= THREADS=4 PROCESSES=5
 #        OBJECTIVE='throughput,p99<=33ms,memory<=8GiB' SIZES='x.0=1,4,8' NOTE=
 #        CHECKPOINT=FILE ROW_TIMEOUT=3600 MONITOR=1]: every variant of a component
 #   make pipeline [MODEL='owl:200m[steps=10]' MIX='best wm=inductor/bf16' UNITS=20
@@ -15,7 +15,7 @@
 # Look:
 #   make table MODEL=wm | report [MACHINE=NAME|ID|all] | list | doctor
 # Ship:
-#   make export MODEL=wm|wm:1b.step BACKEND=aoti [TO=FOLDER WORKLOAD= DTYPE= DEVICE=
+#   make export MODEL=wm|wm:1b.step BACKEND=aoti [TO=FOLDER DTYPE= DEVICE=
 #        CHECKPOINT= FORCE=1]
 #   make publish [MACHINE=NAME|ID|all]
 # Maintain:
@@ -83,12 +83,12 @@ sweep: $(READY)
 		$(call option,--preset,$(PRESET)) $(call option,--workload,$(WORKLOAD)) \
 		$(call option,--backends,$(BACKENDS)) $(call option,--dtype,$(DTYPE)) \
 		$(call option,--device,$(DEVICE)) $(call option,--suite,$(SUITE)) \
-		$(call option,--processes,$(PROCESSES)) $(call option,--builds,$(BUILDS)) \
+		$(call option,--processes,$(PROCESSES)) \
 		$(call option,--checkpoint,$(CHECKPOINT)) $(call option,--batch,$(BATCH)) \
 		$(call option,--threads,$(THREADS)) $(call option,--row-timeout,$(ROW_TIMEOUT)) \
 		$(call option,--objective,$(OBJECTIVE)) $(call option,--sizes,$(SIZES)) \
 		$(call option,--time-limit,$(TIME_LIMIT)) $(call option,--note,$(NOTE)) \
-		$(call former,BUDGET,TIME_LIMIT=) \
+		$(call former,BUDGET,TIME_LIMIT=) $(call former,BUILDS,a sweep after bakeoff doctor --cache clear) \
 		$(if $(RESUME),--resume) $(if $(MONITOR),--monitor)
 
 pipeline: $(READY)
@@ -110,7 +110,7 @@ profile: $(READY)
 
 export: $(READY)
 	@$(BIN)/bakeoff export $(call quoted,$(MODEL)) $(call option,--backend,$(BACKEND)) $(call option,--to,$(TO)) \
-		$(call former,PRESET,MODEL=wm:PRESET.WORKLOAD) $(call option,--workload,$(WORKLOAD)) \
+		$(call former,PRESET,MODEL=wm:PRESET.WORKLOAD) $(call former,WORKLOAD,MODEL=wm:PRESET.WORKLOAD) \
 		$(call option,--dtype,$(DTYPE)) $(call option,--device,$(DEVICE)) \
 		$(call option,--checkpoint,$(CHECKPOINT)) $(if $(FORCE),--force)
 

@@ -5,14 +5,16 @@ compares them (`check_layouts`).
 """
 
 import hashlib
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends.backend import Requirement, Unsupported
+from bakeoff.backends.backend import Call, Engine, Requirement, Unsupported
 from bakeoff.backends.install import extra_command
+from bakeoff.backends.port import NOTHING_CARRIED, Port, bound_port
 from bakeoff.models.component import DynamicAxis
 
 if TYPE_CHECKING:
@@ -128,6 +130,39 @@ def check_layouts(
                 f"the engine was built for {name} as {layout} and got {found[name]}; "
                 "convert the input, or build another engine"
             )
+
+
+class BoundEngine(Engine):
+    """An engine for inputs of the layouts that it was built for, whose calls write into memory bound to them.
+
+    A port with carried outputs has two bindings over swapped memory (`bound_port`).
+    """
+
+    __slots__ = ()
+    layouts: Mapping[str, str]
+    sizes: tuple[DynamicAxis, ...]
+
+    @abstractmethod
+    def results(self, inputs: "Mapping[str, Tensor]") -> "tuple[Tensor, ...]":
+        """Return new memory for the outputs."""
+
+    @abstractmethod
+    def bind_to(self, inputs: "Mapping[str, Tensor]", memory: "Sequence[Tensor]") -> Call:
+        """Return a call that reads the inputs and writes the outputs into `memory`."""
+
+    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+        check_layouts(self.layouts, inputs, self.sizes)
+        return self.bind_to(inputs, self.results(inputs))
+
+    def port(
+        self,
+        inputs: "Mapping[str, Tensor]",
+        outputs: Sequence[str],
+        carried: Mapping[str, str] = NOTHING_CARRIED,
+        shared: bool = False,
+    ) -> Port:
+        check_layouts(self.layouts, inputs, self.sizes)
+        return bound_port(inputs, self.results(inputs), self.bind_to, outputs, carried, shared)
 
 
 def operators(graph: "fx.Graph") -> Counter[str]:

@@ -45,15 +45,14 @@ from bakeoff.backends.format import (
 from bakeoff.backends.graphs import (
     INSTALL,
     TORCH,
+    BoundEngine,
     Shape,
-    check_layouts,
     check_not_quantised,
     export,
     input_layouts,
     output_shapes,
     tensors_of,
 )
-from bakeoff.backends.port import NOTHING_CARRIED, Port, bound_port
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 from bakeoff.models.component import DynamicAxis
 
@@ -104,7 +103,7 @@ def _without_telemetry() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Compiled(Engine):
+class _Compiled(BoundEngine):
     model: "openvino.CompiledModel"
     layouts: Mapping[str, str]
     outputs: tuple[tuple[tuple[int, ...], Any], ...]
@@ -119,29 +118,14 @@ class _Compiled(Engine):
     requests: "list[openvino.InferRequest]" = field(default_factory=list)
     """The request of each call, in traced builds only: node times are means over all calls so far."""
 
-    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        check_layouts(self.layouts, inputs, self.sizes)
-        return self._bind(inputs, self._results(inputs))
-
-    def port(
-        self,
-        inputs: "Mapping[str, Tensor]",
-        outputs: Sequence[str],
-        carried: Mapping[str, str] = NOTHING_CARRIED,
-        shared: bool = False,
-    ) -> Port:
-        """Return a port, as Engine.port does; with carried outputs, two bindings over swapped memory (`bound_port`)."""
-        check_layouts(self.layouts, inputs, self.sizes)
-        return bound_port(inputs, self._results(inputs), self._bind, outputs, carried, shared)
-
-    def _results(self, inputs: "Mapping[str, Tensor]") -> "tuple[Tensor, ...]":
+    def results(self, inputs: "Mapping[str, Tensor]") -> "tuple[Tensor, ...]":
         """Return new memory for the outputs."""
         import torch
 
         shapes = [shape for shape, _ in self.outputs] if self.shapes is None else self.shapes(tuple(inputs.values()))
         return tuple(torch.empty(shape, dtype=dtype) for shape, (_, dtype) in zip(shapes, self.outputs, strict=True))
 
-    def _bind(self, inputs: "Mapping[str, Tensor]", memory: "Sequence[Tensor]") -> Call:
+    def bind_to(self, inputs: "Mapping[str, Tensor]", memory: "Sequence[Tensor]") -> Call:
         """Return a call that reads the inputs and writes the outputs into `memory`."""
         request = self.model.create_infer_request()
         kept = tuple(tensor.contiguous() for tensor in inputs.values())

@@ -164,5 +164,4 @@ def compile_whole(
     own: dict[str, Any] = (
         {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
     )
-    compiled: Callable[..., Outputs] = torch.compile(module, backend=compiler, fullgraph=True, dynamic=False, **own)
-    return compiled
+    return torch.compile(module, backend=compiler, fullgraph=True, dynamic=False, **own)

@@ -406,8 +406,7 @@ class Package:
     @property
     def run(self) -> "Callable[[Any], list[Tensor]]":
         """Function from a list of inputs to a list of outputs. It empties the list of inputs and checks nothing."""
-        run: Callable[[Any], list[Tensor]] = self.loader.boxed_run
-        return run
+        return self.loader.boxed_run
 
     def constants(self) -> list[str]:
         """Return the names of the weights, as `load_constants` expects them."""
@@ -587,8 +586,7 @@ def without_dispatch() -> Any:
 def storage_id(tensor: "Tensor") -> int:
     """Return an id of the tensor's storage, unique while the storage exists, also on the meta device, where all
     addresses are 0."""
-    found: int = tensor.untyped_storage()._cdata
-    return found
+    return tensor.untyped_storage()._cdata
 
 
 @contextmanager

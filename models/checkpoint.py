@@ -6,15 +6,11 @@ data-parallel, compiled and training wrappers (`ema_model.`, `module.`, `_orig_m
 owl-vaes of Wayfarer Labs. After that keys and shapes must be exactly the module's. An error message is one line.
 """
 
-import pickle
-import pickletools
 import re
 import stat
 import warnings
 import zipfile
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +20,14 @@ from torch import Tensor, nn
 
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError, a_type
-from bakeoff.models.plain_file import open_plain
 from bakeoff.models.words import some_of
 
 _TORCH_SUFFIXES = (".pt", ".pth")
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _KEYS_SHOWN = 3
-_MOST_PICKLE_BYTES, _MOST_OPCODES = 16 << 20, 1_000_000
 _ENTRIES = ("ema", "model", "state_dict", "model_state_dict")
 _COMPILED = "_orig_mod."
 _ZIP_MAGIC = b"PK\x03\x04"
-_HARMLESS = ("torch.", "collections.OrderedDict")
-"""Beginnings of the names that pickles of tensors import."""
 
 
 def load_checkpoint(path: Path, module: nn.Module, component: Component) -> None:
@@ -140,46 +132,14 @@ def _load(path: Path) -> Any:
     except BakeoffError:
         raise
     except Exception as error:  # whatever torch and safetensors raise for damaged and hostile files
-        foreign = _foreign_name(path, str(error)) if isinstance(error, pickle.UnpicklingError) else None
-        if foreign is not None:
-            found = f"reading it would run {foreign}; save a dict of plain tensors"
+        foreign = re.search(r"GLOBAL ([\w.]+)", str(error))  # of torch.load, for what is no part of tensors
+        if foreign:
+            found = f"reading it would run {foreign[1]}; save a dict of plain tensors"
+        elif "Unsupported operand" in str(error):
+            found = "its pickle is damaged, or not one of torch.save; save a dict of plain tensors"
         else:
             found = f"it is truncated, damaged or not a checkpoint ({_reason(error)}); download or save it again"
         raise _refusal(path, found) from error
-
-
-def _foreign_name(path: Path, error: str) -> str | None:
-    """Return a name that a pickle imports and no tensor needs, as `module.name`; None if there is none.
-
-    For pickle protocols 1 to 3, torch's error states the name; for others, the opcodes are read. Nothing is executed.
-    """
-    stated = re.search(r"GLOBAL ([\w.]+)", error)
-    if stated:
-        return stated[1]
-    strings: list[str] = []
-    with suppress(ValueError, LookupError, zipfile.BadZipFile, OSError):
-        for opcode, argument, _ in islice(pickletools.genops(_pickle_bytes(path)), _MOST_OPCODES):
-            name = None
-            if opcode.name == "GLOBAL":
-                name = str(argument).replace(" ", ".")
-            elif opcode.name == "STACK_GLOBAL" and len(strings) > 1:
-                name = ".".join(strings[-2:])
-            elif isinstance(argument, str):
-                strings = [*strings[-1:], argument]
-            if name is not None and not name.startswith(_HARMLESS):
-                return _one_line(name)
-    return None
-
-
-def _pickle_bytes(path: Path) -> bytes:
-    """Return the first _MOST_PICKLE_BYTES of a file's pickle, which is one record of a torch.save archive."""
-    if not zipfile.is_zipfile(path):
-        with open_plain(path) as file:
-            return file.read(_MOST_PICKLE_BYTES)
-    with zipfile.ZipFile(path) as archive:
-        inner = next((name for name in archive.namelist() if name.endswith("data.pkl")), "")
-        with archive.open(inner) as file:
-            return file.read(_MOST_PICKLE_BYTES)
 
 
 def _load_torch(path: Path) -> Any:

@@ -89,8 +89,7 @@ def _checked(reference: str, found: Any, kind: type[T]) -> T:
         wanted = f"a {kind.__module__}.{kind.__name__}"
         given = "a class of another kind" if isinstance(found, type) else a_type(type(found))
         raise BakeoffError(f"'{reference}' is {given}, not {wanted}", "bad-user-code")
-    fits: T = found
-    return fits
+    return found
 
 
 @contextlib.contextmanager

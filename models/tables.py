@@ -1,7 +1,6 @@
 """Constant tables inside a module that keep full precision when the module is cast to half."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,5 +33,4 @@ class FixedTable(nn.Module):
         return self
 
     def forward(self) -> Tensor:
-        table: Any = getattr(self, self._name)
-        return table
+        return getattr(self, self._name)

@@ -103,6 +103,7 @@ print(json.dumps({key: dict.fromkeys(sorted(values)) for key, values in sorted(f
 SCRIPTS = {"checkpoint": CHECKPOINT, "load": LOAD, "live": SWEEP, "session": SESSION, "traces": TRACES}
 SCRIPTS["ranks"] = SESSION.replace("RANKS = False", "RANKS = True")
 TOY = "toy --workload world --device cpu --dtype fp32"
+EXPORTED = "toy:tiny.world --device cpu --dtype fp32"
 TINY = "--preset tiny --device cpu --dtype fp32 --backends eager"
 OWL = "owl:tiny --mix eager --units 5 --device cpu"
 ON_GPU = "cudagraph,tensorrt,tensorrt[external=layers.0],tensorrt-aot,tensorrt-aot[external=layers.0]"
@@ -136,14 +137,14 @@ ITEMS = {
         "bakeoff show glob:runs/*/records/*.json",
     ],
     "export": [
-        f"bakeoff export {TOY} --backend torch.export --to artifact --json",
+        f"bakeoff export {EXPORTED} --backend torch.export --to artifact --json",
         "bakeoff verify artifact --json",
         "bakeoff verify artifact",
         "bakeoff inspect artifact --json",
         "python load.py",
     ],
     "cpp": [
-        f"bakeoff export {TOY} --backend aoti --to artifact --json",
+        f"bakeoff export {EXPORTED} --backend aoti --to artifact --json",
         "cmake -S {root}/examples/deploy/cpp -B build -DCMAKE_PREFIX_PATH={torch}",
         "cmake --build build",
         "build/rollout artifact",
@@ -174,7 +175,7 @@ ITEMS = {
     ],
     "final": [f"bakeoff sweep {TOY} --backends eager,torch.export --json", "bakeoff table toy"],
     "compare": [
-        "bakeoff compare toy:tiny.world/eager/fp32@cpu toy:tiny.world/torch.export/fp32@cpu --seconds 2 --json",
+        "bakeoff compare toy:tiny.world/eager/fp32@cpu toy:tiny.world/torch.export/fp32@cpu --json",
         "bakeoff compare --undecided",
     ],
     "gate": [

@@ -170,8 +170,8 @@ def test_wheel_sweeps_and_its_artifact_loads(installed: Path, tmp_path: Path) ->
     ceilings = (Ceiling("product", "fp32", 1, 1e15, 1e15),)  # known, so that the sweep measures none
     facts = (this_machine("cpu"), host.usable_cores(), ceilings, 0.0, host.read_host(), host.read_versions())
     save(runs, CeilingsRecord(schema.SCHEMA, now(), *facts))
-    variant = ("toy", "--workload", "world", "--dtype", "fp32", "--device", "cpu")
-    suite = ("@short", "--config", str(tmp_path / "bakeoff.toml"), *variant, "--backends", "eager")
+    variant = ("--dtype", "fp32", "--device", "cpu")
+    suite = ("@short", "--config", str(tmp_path / "bakeoff.toml"), "toy:tiny.world", *variant, "--backends", "eager")
     swept = run(installed, tmp_path, "-m", "bakeoff", "sweep", *suite, "--no-final")
     assert swept.returncode == 0, swept.stderr
     records = load_all(runs).current
@@ -180,7 +180,7 @@ def test_wheel_sweeps_and_its_artifact_loads(installed: Path, tmp_path: Path) ->
         assert (one.record.commit, one.record.dirty) == ("", False)
         assert one.record.code == code_hash(), "the same files as in this checkout"
         assert one.record.versions["bakeoff"] == bakeoff.__version__
-    export = ("export", *variant, "--backend", "torch.export", "--to", "artifact")
+    export = ("export", "toy:tiny.world", *variant, "--backend", "torch.export", "--to", "artifact")
     exported = run(installed, tmp_path, "-m", "bakeoff", *export)
     assert exported.returncode == 0, exported.stderr
     load = "from bakeoff.export import load; engine = load('artifact'); print(*engine(**engine.sample()))"

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends.backend import Call, Engine, Proof, Unavailable
-from bakeoff.backends.graphs import Shape, check_layouts
+from bakeoff.backends.backend import Call, Proof, Unavailable
+from bakeoff.backends.graphs import BoundEngine, Shape
 from bakeoff.backends.onnxruntime.binding import bind_tensors, new_results, run_settings, runner
 from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, missing_library, session_providers
 from bakeoff.backends.onnxruntime.placement import RECORDED, refusal
-from bakeoff.backends.port import NOTHING_CARRIED, Port, bound_port
 from bakeoff.backends.tracing import TRACED_CALLS, Trace, trace_operators
 from bakeoff.models.component import DynamicAxis
 
@@ -47,7 +46,7 @@ class OpenSession:
 
 
 @dataclass(slots=True)
-class Session(Engine):
+class Session(BoundEngine):
     """An engine that runs an ONNX Runtime session.
 
     `outputs` are name, shape and torch dtype of each output; `bound` counts the sets of inputs bound for capture.
@@ -65,22 +64,7 @@ class Session(Engine):
     shapes: "Callable[[Sequence[Tensor]], tuple[Shape, ...]] | None" = None
     """Function from the inputs to the shapes of the outputs, if these differ from call to call."""
 
-    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        check_layouts(self.layouts, inputs, self.sizes)
-        return self._bind(inputs, self._results(inputs))
-
-    def port(
-        self,
-        inputs: "Mapping[str, Tensor]",
-        outputs: Sequence[str],
-        carried: Mapping[str, str] = NOTHING_CARRIED,
-        shared: bool = False,
-    ) -> Port:
-        """Return a port, as Engine.port does; with carried outputs, two bindings over swapped memory, each captured."""
-        check_layouts(self.layouts, inputs, self.sizes)
-        return bound_port(inputs, self._results(inputs), self._bind, outputs, carried, shared)
-
-    def _results(self, inputs: "Mapping[str, Tensor]") -> "tuple[Tensor, ...]":
+    def results(self, inputs: "Mapping[str, Tensor]") -> "tuple[Tensor, ...]":
         tensors = tuple(inputs.values())
         outputs = self.outputs
         if self.shapes is not None:
@@ -88,7 +72,7 @@ class Session(Engine):
             outputs = tuple((name, shape, dtype) for (name, _, dtype), shape in given)
         return new_results(outputs, tensors[0].device)
 
-    def _bind(self, inputs: "Mapping[str, Tensor]", results: "Sequence[Tensor]") -> Call:
+    def bind_to(self, inputs: "Mapping[str, Tensor]", results: "Sequence[Tensor]") -> Call:
         """Return a call that reads the inputs and writes the outputs into `results`."""
         names = tuple(name for name, _, _ in self.outputs)
         kept = tuple(tensor.contiguous() for tensor in inputs.values()), tuple(results)

@@ -29,7 +29,6 @@ def export(
     ],
     backend: Annotated[str | None, typer.Option(help="Backend, options in brackets; composed with +.")] = None,
     to: Annotated[Path | None, typer.Option(help="Folder to make (default: artifacts/...).")] = None,
-    workload: Annotated[str | None, typer.Option(help="Default: the device's.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Default: bf16, or fp32 where that is slow.")] = None,
     device: Device = None,
     build_for: Annotated[
@@ -53,15 +52,14 @@ def export(
     from bakeoff.report.pages import artifact
     from bakeoff.variant import parse_variant, split_title
 
-    options = {"--backend": backend, "--workload": workload, "--dtype": dtype, "--device": device}
+    options = {"--backend": backend, "--dtype": dtype, "--device": device}
     given = {option: named(option, value) for option, value in options.items()}
     if is_pipeline(what):
         text = f"{what} is a pipeline; its best mix is exported by bakeoff budget {what} --export FOLDER"
         raise BakeoffError(text, "bad-option")
-    preset = ""
+    preset = workload = ""
     if not is_brought(what):
-        what, preset, of_workload = split_title(what)
-        given["--workload"] = given["--workload"] or of_workload
+        what, preset, workload = split_title(what)
     if "/" in what and not is_brought(what):
         doubled = [option for option, value in given.items() if value]
         if doubled:
@@ -77,7 +75,7 @@ def export(
             component=what,
             backends=(given["--backend"],),
             presets=tuple(filter(None, (preset,))),
-            workloads=tuple(filter(None, (given["--workload"],))),
+            workloads=tuple(filter(None, (workload,))),
             dtypes=tuple(filter(None, (given["--dtype"],))),
             device=given["--device"],
         )

@@ -73,6 +73,7 @@ REPLACED = {
     "cache": "doctor --cache show",
     "supersede": "publish --supersede RECORD WHY",
     "--budget": "--time-limit",
+    "--builds": "a sweep after bakeoff doctor --cache clear, to build all anew",
     "--clear": "--cache clear",
     "--deadline": "--row-timeout",
     "--input-seed": "--seed, of weights and inputs",
@@ -81,10 +82,11 @@ REPLACED = {
     "--preset": "part of the name, as in owl:tiny, wm:1b.step or mine.py:Loop:large",
     "--reason": "the second word of --supersede RECORD WHY",
     "--runs": "an option before the command: bakeoff --runs FOLDER table",
-    "--seconds": "always 30 minutes to verify, an hour to inspect",
+    "--seconds": "always 30 minutes to verify, an hour to inspect, 10 s of calls to compare",
     "--sweep": "--record; then bakeoff sweep FOLDER",
     "--top": "always 20",
     "--wide": "what any pipe gets: bakeoff table | less -S",
+    "--workload": "part of the name, as in wm:1b.step, or mine:py.call once a model was described",
 }
 """What is typed instead of a former command or option, where a command has no such option."""
 app = typer.Typer(

@@ -12,7 +12,6 @@ from bakeoff.cli.common import (
     Note,
     Threads,
     app,
-    check_range,
     print_document,
     print_json,
     records_folder,
@@ -36,7 +35,6 @@ def compare(
     ] = False,
     note: Note = "",
     threads: Threads = 0,
-    seconds: Annotated[float, typer.Option(help="About how long calls are measured.")] = 10.0,
     row_timeout: Deadline = None,
     as_json: Json = False,
 ) -> None:
@@ -45,14 +43,13 @@ def compare(
 
     short("--note", note)
     folder = records_folder()
-    check_range("--seconds", seconds, 0.1, 3600)
     if undecided:
         if b or threads:
             text = "--undecided takes the name of one model at most, and no --threads: each table has its own"
             raise BakeoffError(text, "bad-option")
-        _compare_undecided(folder, a, seconds, row_timeout, note, as_json)
+        _compare_undecided(folder, a, row_timeout, note, as_json)
     elif all("/" in text and "@" in text for text in (a, b)):
-        kept = _measure(folder, _plan(a, b, threads, seconds, row_timeout), note)
+        kept = _measure(folder, _plan(a, b, threads, row_timeout), note)
         update_pages(folder)
         print_comparison(kept, as_json)
     else:
@@ -60,13 +57,13 @@ def compare(
         raise BakeoffError(text, "bad-option")
 
 
-def _plan(a: str, b: str, threads: int, seconds: float, row_timeout: float | None) -> "Plan":
+def _plan(a: str, b: str, threads: int, row_timeout: float | None) -> "Plan":
     from bakeoff.plan.request import with_deadline
     from bakeoff.sweeps.compare import plan_of_two
 
     def shaped(request: "Request") -> "Request":
         policy = request.policy if row_timeout is None else with_deadline(request.policy, row_timeout)
-        return replace(request, threads=threads, final_s=seconds, policy=policy)
+        return replace(request, threads=threads, policy=policy)
 
     return plan_of_two(a, b, shaped)
 
@@ -81,9 +78,7 @@ def _measure(folder: Path, plan: "Plan", note: str, said: str = "") -> "StoredCo
         return compare_now(plan, folder, note, progress)
 
 
-def _compare_undecided(
-    folder: Path, name: str, seconds: float, row_timeout: float | None, note: str, as_json: bool
-) -> None:
+def _compare_undecided(folder: Path, name: str, row_timeout: float | None, note: str, as_json: bool) -> None:
     """Measure the two best rows of every table that lacks a final; a stopped run goes on by the same command."""
     from bakeoff.cli.pages import update_pages
     from bakeoff.report.pages import comparison
@@ -91,7 +86,7 @@ def _compare_undecided(
     found = selected(folder, name, None)
     if found.foreign:
         raise BakeoffError(f"{folder} has records of other machines alone; run this command on theirs", "no-record")
-    plans, others = _lacking(found.records, seconds, row_timeout)
+    plans, others = _lacking(found.records, row_timeout)
     kept: list[StoredComparison] = []
     try:
         for number, (title, plan) in enumerate(plans, 1):
@@ -106,7 +101,7 @@ def _compare_undecided(
 
 
 def _lacking(
-    records: "Records", seconds: float, row_timeout: float | None
+    records: "Records", row_timeout: float | None
 ) -> tuple[list[tuple[str, "Plan"]], list[tuple[str, str, str]]]:
     """Return (title, plan) of the tables that lack a final, and (title, reason, command) of those that need another
     command.
@@ -126,7 +121,7 @@ def _lacking(
         if not takes_compare(a, b, found.objective):
             others.append((table.title, "run:", command(a, b, found.objective)))
             continue
-        plan = _plan(str(a.variant), str(b.variant), a.threads, seconds, row_timeout)
+        plan = _plan(str(a.variant), str(b.variant), a.threads, row_timeout)
         if of_this_code(plan, (a, b)):
             plans.append((table.title, plan))
         else:

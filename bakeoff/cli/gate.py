@@ -114,7 +114,7 @@ def _requests(context: typer.Context, words: "Sequence[str]") -> "tuple[list[Req
     if loop := next((name for name, _, _ in subjects if is_pipeline(name)), None):
         raise BakeoffError(f"{loop}: a gate compares models, not pipelines; name the modules", "bad-option")
     return [
-        replace(request, processes=1, builds=1, final_s=FINAL_S, time_limit_s=0.0, monitor=False, ceilings=False)
+        replace(request, processes=1, final_s=FINAL_S, time_limit_s=0.0, monitor=False, ceilings=False)
         for request in requests_of(options, subjects)
     ], options.note
 

@@ -77,7 +77,6 @@ class SweepOptions:
     ] = "latency"
     threads: Threads = 0
     processes: Annotated[int, typer.Option(help="Fresh processes for each variant: spread within and between.")] = 1
-    builds: Annotated[int, typer.Option(help="Fresh builds of each compiled variant, the best one shown.")] = 1
     row_timeout: Deadline = None
     time_limit: TimeLimit = None
     monitor: Monitor = False
@@ -189,7 +188,6 @@ def requests_of(options: SweepOptions, subjects: Sequence[Subject]) -> "list[Req
         threads=options.threads,
         checkpoint=named("--checkpoint", options.checkpoint),
         processes=options.processes,
-        builds=options.builds,
         build_for=names("--build-for", options.build_for),
         final_s=FINAL_S if options.final else 0.0,
         monitor=options.monitor,

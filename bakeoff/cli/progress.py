@@ -8,7 +8,6 @@ from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from bakeoff.machine.terminal import one_line, printable
@@ -18,7 +17,7 @@ from bakeoff.process.supervisor import Event
 from bakeoff.record.comparable import subject_key
 from bakeoff.record.schema import NEVER_RUN, Measurement, Record
 from bakeoff.record.store import Stored
-from bakeoff.report.format import median_and_interval, shorten
+from bakeoff.report.format import median_and_interval
 from bakeoff.report.groups import baselines, groups, name_of, newest, speedup, stated_over
 from bakeoff.report.pages.sweep import never_run
 from bakeoff.sweeps.progress import Running
@@ -152,10 +151,13 @@ class TerminalProgress:
         self.tell(what, record.status, "  ".join(filter(None, parts)))
 
     def __rich__(self) -> Group:
-        """Return what runs, and the times."""
-        running, times = tuple(self._running), f"{_spoken(time.monotonic() - self._began)} so far"
-        below = Text(", ".join(filter(None, [times, self._left_text()])), "dim")
-        return Group(*([_running_table(running, self.console.width)] if running else []), below)
+        """Return a line for each running job, with the time since its phase began, and the times of the sweep."""
+        now = time.monotonic()
+        running = [
+            f"{_spoken(now - each.entered):>6}  {one_line(each.what)}  {_sentence(each.last)}" for each in self._running
+        ]
+        times = ", ".join(filter(None, [f"{_spoken(now - self._began)} so far", self._left_text()]))
+        return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in (*running, times)))
 
     def _left_text(self) -> str:
         if self._left is None:
@@ -223,21 +225,6 @@ def _figures(record: Record, base: Record | None) -> tuple[str, str, str]:
     """Return a row's median and interval in milliseconds, and if it is ok the speed-up over eager fp32."""
     median, interval = median_and_interval(record.latency) if record.latency is not None else ("", "")
     return median, interval, str(speedup(record, base) or "") if record.status == "ok" else ""
-
-
-def _running_table(running: Sequence[_Shown], width: int) -> Table:
-    """Return a table with a line for each running job: its name, its phase, and the time since that phase began."""
-    made = Table.grid(padding=(0, 2, 0, 0))
-    now = time.monotonic()
-    times = [_spoken(now - each.entered) for each in running]
-    room = width - max(map(len, times)) - 4
-    phases = [_sentence(each.last) for each in running]
-    names = min(max(len(each.what) for each in running), max(room // 2, room - max(map(len, phases))))
-    for each, phase, taken in zip(running, phases, times, strict=True):
-        shown = Text(phase, "cyan")
-        shown.truncate(room - names, overflow="ellipsis")
-        made.add_row(Text(shorten(each.what, names)), shown, Text(taken, "dim"))
-    return made
 
 
 def _sentence(event: Event) -> str:

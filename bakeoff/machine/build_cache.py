@@ -21,22 +21,11 @@ HOME = "home"
 """Within a cache folder: the home folder of the workers that build there."""
 _FINISHED = "finished"
 """Name of the file that marks a folder in which a build has succeeded."""
-_BUILD = "-build"
 
 
 def usual_folder(key: object) -> Path:
     """Return the cache folder of a variant; `key` is everything that its content depends on."""
     return paths.cache_folder() / "compiled" / digest(key)
-
-
-def build_folder(usual: Path, number: int) -> Path:
-    """Return the folder of one of several builds, beside the variant's usual folder."""
-    return usual.with_name(f"{usual.name}{_BUILD}{number}")
-
-
-def usual_of(folder: Path) -> Path:
-    """Return the variant's usual folder, given the folder of one of several builds."""
-    return folder.with_name(folder.name.partition(_BUILD)[0])
 
 
 def open_folder(folder: Path, anew: bool = False) -> None:
@@ -81,29 +70,6 @@ def delete_earlier_build(folder: Path) -> None:
     except OSError as error:
         text = f"{error.filename} of an earlier build cannot be deleted: {error.strerror}"
         raise BakeoffError(f"{text}; delete {folder} by hand", code="not-writable") from error
-
-
-def replace_usual_folder(folder: Path) -> None:
-    """Make one build's folder the variant's usual one, so that later measurements start with a warm cache.
-
-    A rename cannot replace a folder that is not empty, so two renames are needed; the caller must hold the device's
-    lock. If the process is killed between them, the variant's next build is cold. Inductor finds its cache entries by
-    content; a compiler that finds them by path compiles once more. Raises BakeoffError if the folder cannot be renamed.
-    """
-    usual = usual_of(folder)
-    replaced = usual.with_name(f"{usual.name}-replaced")
-    if not folder.is_dir():
-        return
-    try:
-        shutil.rmtree(replaced, ignore_errors=True)
-        with suppress(FileNotFoundError):
-            usual.rename(replaced)
-        folder.rename(usual)
-        shutil.rmtree(replaced, ignore_errors=True)
-    except OSError as error:
-        raise BakeoffError(
-            f"{folder} cannot be renamed to {usual.name}: {error.strerror}; rename it by hand", code="not-writable"
-        ) from error
 
 
 _CLEARED = {

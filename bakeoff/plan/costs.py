@@ -109,12 +109,8 @@ def guess_build_s(row: Row) -> float:
 
 
 def will_be_warm(row: Row) -> bool:
-    """Return whether the row's build will find the cache of an earlier build.
-
-    If a variant is built several times, each build begins with an empty cache, and the later processes of a build find
-    its cache.
-    """
-    return row.process > 1 or (row.builds == 1 and build_cache.is_warm(row.cache_folder))
+    """Return whether the row's build will find the cache of an earlier build."""
+    return row.process > 1 or build_cache.is_warm(row.cache_folder)
 
 
 def _was_cold(record: Record) -> bool:

@@ -16,7 +16,6 @@ class Line:
 
     variant: str
     batch: int
-    build_number: int
     process: int
     precheck: str
     """Reason why the row cannot run; "" if it can."""
@@ -30,10 +29,8 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Estimate:
     lines: tuple[Line, ...]
-    builds: int
-    """Fresh builds of each variant that is compiled."""
     processes: int
-    """Fresh processes of each build."""
+    """Fresh processes of each variant."""
     seconds: float
     """Sum over all rows and finals, without references."""
     objective: str
@@ -63,7 +60,6 @@ def estimate(plan: Plan, history: History) -> Estimate:
             Line(
                 variant=str(row.variant),
                 batch=row.subject.batch,
-                build_number=row.build_number,
                 process=row.process,
                 precheck=precheck,
                 seconds=0.0 if precheck else time.seconds,
@@ -74,6 +70,6 @@ def estimate(plan: Plan, history: History) -> Estimate:
         )
     seconds = sum(line.seconds for line in lines) + FINAL_S * len(finals)
     return Estimate(
-        tuple(lines), asked.builds, asked.processes, seconds, str(asked.objective), asked.batches, len(finals),
+        tuple(lines), asked.processes, seconds, str(asked.objective), asked.batches, len(finals),
         asked.time_limit_s,
     )  # fmt: skip

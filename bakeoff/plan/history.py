@@ -103,17 +103,17 @@ def by_priority(rows: Sequence[Row], history: History, goal: Goal) -> tuple[Row,
 
     `_expected` says which records predict a row's speed. If no record says anything about any row of a subject, its
     rows keep the order of its table. Subjects alternate: the first row of each, then the second row of each. With
-    several builds or processes, every variant is first measured once. The same rows, records and caches give the same
+    several processes, every variant is first measured once. The same rows, records and caches give the same
     order.
     """
     tables = _tables(history.records, goal)
-    groups: dict[tuple[int, int, Subject], list[Row]] = {}
+    groups: dict[tuple[int, Subject], list[Row]] = {}
     for row in rows:
         if row.never_runs is None:
-            groups.setdefault((row.process, row.build_number, row.subject), []).append(row)
+            groups.setdefault((row.process, row.subject), []).append(row)
     placed = [
-        ((process, build), place, row)
-        for (process, build, _), of_group in groups.items()
+        (process, place, row)
+        for (process, _), of_group in groups.items()
         for place, row in enumerate(_ranked(of_group, [_expected(row, tables) for row in of_group], history))
     ]
     able = [row for *_, row in sorted(placed, key=lambda each: each[:2])]

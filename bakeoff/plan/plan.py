@@ -16,7 +16,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DTYPES
 from bakeoff.plan.brought import brought_reference
 from bakeoff.plan.request import Request, Settings, check_request, with_enough_samples
-from bakeoff.plan.rows import Key, Row, Target, rows_of
+from bakeoff.plan.rows import Key, Row, Target, row_of
 from bakeoff.plan.suites import compositions, default_preset, default_workloads
 from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import Subject
@@ -54,12 +54,11 @@ def make_plan(request: Request) -> Plan:
         raise BakeoffError(text, "bad-option")
     chosen = compositions(request, component, settings.device)
     rows = (
-        row
+        row_of(target, composition.steps, dtype)
         for target in _targets(request, component, settings)
         for dtype in settings.dtypes or DTYPES
         for composition in chosen
         if dtype in (settings.dtypes or composition.dtypes)
-        for row in rows_of(target, composition.steps, dtype)
     )
     environment = worker_environment(settings.threads, user_code_path() if request.user_code else {})
     return _plan(request, component, rows, environment)
@@ -93,11 +92,10 @@ def _plan(request: Request, component: Component, rows: Iterable[Row], environme
         if unique.setdefault(row.key, row).steps != row.steps:
             text = f"two different backends are called {row.variant.backend}; rename one"
             raise BakeoffError(text, "not-composable")
-    built = sorted(unique.values(), key=lambda row: row.build_number)
     ordered = tuple(
         replace(row, process=process, label=_label(row, process, request))
         for process in range(1, request.processes + 1)
-        for row in built
+        for row in unique.values()
     )
     commit, dirty = paths.commit()
     facts = [request.policy, request.objective, host.read_host(), host.read_versions(request.python), commit, dirty]
@@ -107,9 +105,8 @@ def _plan(request: Request, component: Component, rows: Iterable[Row], environme
 
 def _label(row: Row, process: int, request: Request) -> str:
     of_sizes = f", batch {row.subject.batch}" if len(request.batches) > 1 else ""
-    of_builds = f", build {row.build_number} of {row.builds}" if row.builds > 1 else ""
     of_processes = f", process {process} of {request.processes}" if request.processes > 1 else ""
-    return f"{row.variant}{of_sizes}{of_builds}{of_processes}"
+    return f"{row.variant}{of_sizes}{of_processes}"
 
 
 def checkpoint_hash(path: str) -> str:

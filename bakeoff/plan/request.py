@@ -21,7 +21,7 @@ from bakeoff.variant import Variant
 
 FINAL_S = 10.0
 """Seconds of timed calls in the final of a sweep, in seven sets of processes of at least eight rounds each."""
-MOST_PROCESSES, MOST_BUILDS, MOST_THREADS, MOST_BATCHES = 100, 20, 1024, 20
+MOST_PROCESSES, MOST_THREADS, MOST_BATCHES = 100, 1024, 20
 LEAST_DEADLINE_S, MOST_DEADLINE_S = 1, 86_400
 
 
@@ -43,9 +43,7 @@ class Request:
     threads: int = 0
     checkpoint: str = ""
     processes: int = 1
-    """Fresh processes in which each build of a variant is measured."""
-    builds: int = 1
-    """Fresh builds of each variant that is compiled."""
+    """Fresh processes in which each variant is measured."""
     build_for: tuple[str, ...] = ()
     """Architectures of GPUs that need not be here, such as sm89, for which engines are built and not run."""
     policy: Policy = field(default_factory=Policy)
@@ -137,8 +135,6 @@ def check_request(request: Request) -> Settings:
         raise BakeoffError(text, "bad-option")
     if not 1 <= request.processes <= MOST_PROCESSES:
         raise BakeoffError(f"--processes {request.processes}: give 1 to {MOST_PROCESSES}", "bad-option")
-    if not 1 <= request.builds <= MOST_BUILDS:
-        raise BakeoffError(f"--builds {request.builds}: give 1 to {MOST_BUILDS}", "bad-option")
     if not 0 <= request.threads <= MOST_THREADS:
         raise BakeoffError(f"--threads {request.threads}: give 0 for all cores, or 1 to {MOST_THREADS}", "bad-option")
     return Settings(

@@ -1,7 +1,7 @@
 """The rows of a plan: one attempt at one variant each, with everything that is known before it runs."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from bakeoff.record.schema import Status
 from bakeoff.record.source import component_hash
 from bakeoff.variant import Variant, use_of
 
-Key = tuple[str, int, int, int]
-"""Variant, batch, build number, and number of the process within that build."""
+Key = tuple[str, int, int]
+"""Variant, batch, and number of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +69,14 @@ class Row:
     target: str = ""
     """Architecture of another GPU for which the row is built, and so not run; "": it runs here."""
     label: str = ""
-    """The variant, with its batch, build and process if there are several; set by `make_plan`."""
-    builds: int = 1
-    """Number of fresh builds of the variant."""
-    build_number: int = 1
-    """Number of this row's build, from 1."""
+    """The variant, with its batch and process if there are several; set by `make_plan`."""
     process: int = 1
     """Number of this row's fresh process, from 1."""
 
     @property
     def key(self) -> Key:
         """Key of the row, and of its record, within a sweep."""
-        return str(self.variant), self.subject.batch, self.build_number, self.process
+        return str(self.variant), self.subject.batch, self.process
 
     @property
     def is_eager_fp32(self) -> bool:
@@ -101,9 +97,8 @@ class Row:
     def slug(self) -> str:
         """Text that identifies the row in file names."""
         batch = f"-batch{self.subject.batch}" if self.subject.batch > 1 else ""
-        build = f"-build{self.build_number}" if self.build_number > 1 else ""
         process = f"-{self.process}" if self.process > 1 else ""
-        return f"{self.variant.slug}-{digest(str(self.variant))[:6]}{batch}{build}{process}"
+        return f"{self.variant.slug}-{digest(str(self.variant))[:6]}{batch}{process}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,29 +112,8 @@ class Target:
     subject: Subject
 
 
-def rows_of(target: Target, steps: Sequence[Step], dtype: Dtype) -> Iterator[Row]:
-    """Yield a variant's row, or one row for each of the requested builds, each with its own cache folder.
-
-    A variant that runs eagerly, or that can never run here, is not built several times. Too little free memory is no
-    reason: memory may be free when the sweep is resumed, and the plan must then be the same.
-    """
-    row = _row(target, tuple(steps), dtype)
-    last = steps[-1].backend
-    if target.request.builds == 1 or row.never_runs or last.runs_eagerly or last.baseline:
-        yield row
-        return
-    for number in range(1, target.request.builds + 1):
-        folder = build_cache.build_folder(row.cache_folder, number)
-        yield replace(
-            row,
-            builds=target.request.builds,
-            build_number=number,
-            cache_folder=folder,
-            environment=_environment(target, steps, folder),
-        )
-
-
-def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
+def row_of(target: Target, steps: Sequence[Step], dtype: Dtype) -> Row:
+    """Return a variant's row. Raises BakeoffError for backends that cannot be composed."""
     _check_composition(steps)
     request, component, config, subject = target.request, target.component, target.config, target.subject
     uses = tuple(use_of(step.backend, step.options) for step in steps)
@@ -164,7 +138,9 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
         baseline=all(step.backend.baseline and not use.options for step, use in zip(steps, uses, strict=True)),
         quantisation=next(filter(None, (by_options(step.backend.quantises, step.options) for step in steps)), ""),
         cache_folder=folder,
-        environment=_environment(target, steps, folder),
+        environment=build_environment(
+            [step.backend for step in steps], folder, target.subject.threads, target.request.user_code
+        ),
         checkpoint=component.weights or _checkpoint_label(subject),
         known_issues=tuple(known_issues(versions, subject.device, [dtype], _layers(component, target.workload))),
         overlaps=may_overlap([(step.backend, step.options) for step in steps], subject.device, request.policy.beside),
@@ -178,10 +154,6 @@ def _layers(component: Component, workload: Workload) -> Collection[Layer] | Non
     convolves = workload.work is not None and workload.work.convolution_flops > 0
     unknown = convolves and not any(layer.startswith("conv") for layer in component.layers)
     return None if unknown else component.layers
-
-
-def _environment(target: Target, steps: Sequence[Step], folder: Path) -> dict[str, str]:
-    return build_environment([step.backend for step in steps], folder, target.subject.threads, target.request.user_code)
 
 
 def build_environment(backends: Iterable[Backend], folder: Path, threads: int, user_code: bool) -> dict[str, str]:

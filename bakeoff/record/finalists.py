@@ -187,22 +187,17 @@ def objective_of(rows: Sequence[Stored]) -> Objective:
 
 
 def representative(tries: Sequence[Stored]) -> Stored:
-    """Return the middle process of the fastest build; or the last run that is not ok, if there is one.
+    """Return the middle process by median latency (the lower of two); or the last run that is not ok, if there is one.
 
-    Processes of a build are ranked by their median latency, and the middle one (the lower of two) represents the build.
-    The build with the lowest such latency represents the variant. If the code changed between the runs (a sweep that
-    was resumed after an edit), only runs with the code of the newest one count.
+    If the code changed between the runs (a sweep that was resumed after an edit), only runs with the code of the newest
+    one count.
     """
     newest = max(tries, key=lambda entry: entry.record.created)
     tries = [entry for entry in tries if same_code(entry.record, newest.record)]
     failed = [entry for entry in tries if entry.record.status != "ok"]
     if failed:
         return failed[-1]
-    builds: dict[int, list[Stored]] = {}
-    for entry in tries:
-        builds.setdefault(entry.record.build_number, []).append(entry)
-    middles = (sorted(processes, key=_median_ms)[(len(processes) - 1) // 2] for processes in builds.values())
-    return min(middles, key=_median_ms)
+    return sorted(tries, key=_median_ms)[(len(tries) - 1) // 2]
 
 
 def _median_ms(entry: Stored) -> float:

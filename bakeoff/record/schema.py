@@ -571,7 +571,7 @@ class Record(Header):
     process: int = 1
     """Number of the fresh process (`--processes`), from 1; counted within each build if there are several."""
     build_number: int = 1
-    """Number of the fresh build (`--builds`), from 1."""
+    """Number of the fresh build, from 1. Only former sweeps built a variant several times."""
     source: Source
     position: int = 0
     """Place in the order in which the rows of the sweep ran, from 1; 0 in records that lack it, and for a side of a

@@ -158,8 +158,7 @@ def _best_cut(ordered: np.ndarray, least: int) -> int:
 
     def deviations(first: np.ndarray, end: np.ndarray) -> np.ndarray:
         middle, odd = (first + end) // 2, (end - first) % 2
-        total: np.ndarray = (sums[end] - sums[middle + odd]) - (sums[middle] - sums[first])
-        return total
+        return (sums[end] - sums[middle + odd]) - (sums[middle] - sums[first])
 
     cuts = np.arange(least, count - least + 1)
     cost = deviations(np.zeros_like(cuts), cuts) + deviations(cuts, np.full_like(cuts, count))

@@ -232,8 +232,7 @@ def medians(rounds: Sequence[Round], side: int) -> Nanoseconds:
 
 def ratios_of_rounds(rounds: Sequence[Round], first: int, second: int) -> Nanoseconds:
     """Return the second side's median divided by the first's, for each round."""
-    ratios: Nanoseconds = medians(rounds, second) / medians(rounds, first)
-    return ratios
+    return medians(rounds, second) / medians(rounds, first)
 
 
 def ratios_of_pairs(rounds: Sequence[Round], first: int, second: int) -> Nanoseconds:

@@ -88,8 +88,7 @@ def policies(records: Iterable[Record]) -> Iterator[Text]:
 
 
 def spread_lines(rows: Iterable[Stored], every: Iterable[Stored]) -> Iterator[str]:
-    """Yield the range of the medians of each row that its sweep measured in several builds or processes, by the records
-    in `every` of the row's code. A build's median is that of its processes' medians."""
+    """Yield the range of the medians of each row that its sweep measured in several processes, as in `every`."""
     tries = grouped(
         (_try_key(entry.record), (entry.record, entry.record.latency.median_ms))
         for entry in every
@@ -97,16 +96,14 @@ def spread_lines(rows: Iterable[Stored], every: Iterable[Stored]) -> Iterator[st
     )
     for record in (entry.record for entry in rows):
         known = tries.get(_try_key(record), [])
-        builds = grouped((each.build_number, median_ms) for each, median_ms in known if same_code(each, record))
-        medians = [median(own) for own in builds.values()] if len(builds) > 1 else next(iter(builds.values()), [])
+        medians = [median_ms for each, median_ms in known if same_code(each, record)]
         if len(medians) < 2:
             continue
-        what = f"in {len(builds)} builds" if len(builds) > 1 else f"in {counted(len(medians), 'process', 'processes')}"
+        what = f"in {counted(len(medians), 'process', 'processes')}"
         what += " on the machines of this table" if record.calibration == Calibration(record.sweep) else ""
         least, most = min(medians), max(medians)
         text = f"{name_of(record)} {what}: medians {milliseconds(least)} to {milliseconds(most, least)} ms"
-        text += f", {(most - least) / median(medians):.1%} apart"
-        yield f"{text}; the best build is shown, or one that is not ok" if len(builds) > 1 else text
+        yield f"{text}, {(most - least) / median(medians):.1%} apart"
 
 
 def _try_key(record: Record) -> tuple[object, ...]:
@@ -215,9 +212,8 @@ def nothing_measured(what: OutOfTime) -> str:
     on."""
     said = f"nothing was measured within {time_limit_text(what.time_limit_s)}"
     able = [row for row in what.left_out if row.expected_s]
-    spent = [f"{name} took {seconds:.0f} s" for name, seconds in what.spent_s.items() if seconds >= _LEAST_S]
-    if any(row.begun for row in what.left_out) and spent:
-        why = f"{' and '.join(spent)}; what was finished of it is kept for --resume"
+    if any(row.begun for row in what.left_out):
+        why = "references and builds took the time; those that were finished are kept for --resume"
     elif able:
         least = min(able, key=lambda row: row.expected_s)
         why = f"{least.label} alone takes {_about(least.expected_s)}"

@@ -267,8 +267,7 @@ def _measure_clock(device: str, folder: Path, running: Running) -> ClockResult:
     if outcome.kind != "result":
         text = f"The worker that checks the clocks ended with {outcome.kind}: {outcome.reason}"
         raise BakeoffError(text, code="worker-failed")
-    result: ClockResult = outcome.value
-    return result
+    return outcome.value
 
 
 def noise_reason(clock: ClockResult) -> str:

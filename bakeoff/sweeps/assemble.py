@@ -65,7 +65,6 @@ def make_record(context: SweepContext, row: Row, outcome: Outcome, findings: Seq
         minimum_bytes=workload.minimum_bytes(work, LEAST_WEIGHT_BYTES.get(row.quantisation, io_bytes), io_bytes),
         ceilings=context.ceilings,
         process=row.process,
-        build_number=row.build_number,
         source=source_of(row),
         position=context.position(row),
         order_seed=context.order_seed,

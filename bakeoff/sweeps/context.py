@@ -1,4 +1,4 @@
-"""What all rows of a sweep or comparison share: ceilings, weights, sealed folders, and an account of time.
+"""What all rows of a sweep or comparison share: ceilings, weights and sealed folders.
 
 Workers run code of compilers and users, so the files that they must not change are sealed with hashes here.
 """
@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import time
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
@@ -109,8 +108,6 @@ class SweepContext:
     """Memory in which workers leave the weights for later ones; None: each worker makes its own."""
     started: float = field(default_factory=time.monotonic)
     """When the sweep began, by time.monotonic()."""
-    spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Seconds that were taken by what comes before rows are timed: references, builds."""
     begun: list[Key] = field(default_factory=list)
     """Keys of the rows begun so far, in order, including those before an interruption."""
 
@@ -217,8 +214,7 @@ def seal_folder(folder: Path) -> Seal:
 def read_seal(folder: Path) -> Seal | None:
     """Return the hashes stored beside the folder; None if they are missing or cannot be read."""
     with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        seal: Seal = msgspec.json.decode(read_plain(_seal_file(folder)), type=dict[str, SealedFile])
-        return seal
+        return msgspec.json.decode(read_plain(_seal_file(folder)), type=dict[str, SealedFile])
     return None
 
 

@@ -60,8 +60,7 @@ def describe(
     with alone:
         outcome = run_job(job, result, launch)
     running.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.1f} s")
-    found: _Result = outcome.result_of(f"{name} cannot be described", log)
-    return found
+    return outcome.result_of(f"{name} cannot be described", log)
 
 
 def works_of(plan: Plan, cache: Path, progress: Progress) -> dict[Subject, Work]:

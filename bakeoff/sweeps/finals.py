@@ -92,7 +92,7 @@ def finals_ahead(
 
 
 def best_of(plan: Plan, known: Mapping[Key, Stored]) -> dict[Subject, list[Row]]:
-    """Return the two best variants of each subject with measured rows, each by the row of its best build.
+    """Return the two best variants of each subject with measured rows, each by the row of its middle process.
 
     Candidates are variants that can be recommended and meet the limits of the objective, by which they are ranked.
     """
@@ -145,13 +145,12 @@ def _baseline(
         dtypes=plan.component.dtypes or ("fp32",),
         batches=(subject.batch,),
         processes=1,
-        builds=1,
     )
     return make_plan(asked).rows[0], ""
 
 
 def representatives(rows: Sequence[Row], stored: Mapping[Key, Stored]) -> list[Row]:
-    """Return one row for each variant and batch: the one whose record represents its builds and processes."""
+    """Return one row for each variant and batch: the one whose record represents its processes."""
     tries: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         tries.setdefault((str(row.variant), row.subject.batch), []).append(row)

@@ -50,7 +50,7 @@ class SweepState:
 
 def key_of(record: Record) -> Key:
     """Return the key that identifies a record within its sweep; equal to `Row.key` of its row."""
-    return str(record.variant), record.batch, record.build_number, record.process
+    return str(record.variant), record.batch, record.process
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
-from bakeoff.machine import build_cache
-from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.costs import FINAL_S, Costs, finals_of
 from bakeoff.plan.history import by_priority, known_history
 from bakeoff.plan.plan import Plan
@@ -29,7 +27,7 @@ from bakeoff.sweeps.context import (
     with_ceilings_again,
     with_works,
 )
-from bakeoff.sweeps.finals import finals_ahead, representatives, run_finals, undecided
+from bakeoff.sweeps.finals import finals_ahead, run_finals, undecided
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.resume import RowRecords, measured_of, open_run
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit
@@ -68,8 +66,7 @@ def run_sweep(
     With `rows`, only these rows of the plan are timed, in their order and even if they have records, as a part of the
     newest sweep of the plan; a first one is begun.
 
-    Ceilings that are not known are measured first. If a variant was built several times, the cache folder of its best
-    build becomes its usual one; the other builds' folders stay until `bakeoff doctor --cache clear`.
+    Ceilings that are not known are measured first.
 
     Ctrl-C ends the sweep cleanly: measured rows are stored, the running worker is killed, and the remaining rows are in
     `interrupted`. A time limit counts from `started` by time.monotonic() (None: from now), without waiting for other
@@ -104,7 +101,6 @@ def run_sweep(
                 if rows is None:
                     sweep.repeat_baselines()
                 sweep.run_finals()
-            sweep.keep_best_builds()
         except TimeIsUpError:
             progress.say("The time is up; what was running is stopped.")
         except KeyboardInterrupt:
@@ -206,28 +202,13 @@ class _Sweep:
             self.context.progress.ranked("The rows are timed. Still to come: the final.")
             self.finals += run_finals(self.context, self.measured.stored, self.measured.runs, self.limit)
 
-    def keep_best_builds(self) -> None:
-        """Make the cache folder of the best build the usual one, for each variant that was built several times.
-
-        Nothing is done unless every row has a record, and for a variant only if its best build was ok. A failure is
-        only shown: it costs the next sweep one more cold build.
-        """
-        stored, rows = self.measured.stored, self.context.plan.rows
-        for row in representatives(rows, stored) if all(row.key in stored for row in rows) else ():
-            if row.builds > 1 and stored[row.key].record.status == "ok":
-                try:
-                    with self.context.entry_lock(build_cache.usual_of(row.cache_folder)):
-                        build_cache.replace_usual_folder(row.cache_folder)
-                except BakeoffError as error:
-                    self.context.progress.say(str(error))
-
     def done(self, interrupted: bool) -> SweepResult:
         """Return the result of the sweep."""
         plan, stored, limit = self.context.plan, self.measured.stored, self.limit
         out_of_time = None
         if limit.seconds and not interrupted:
             pairs = undecided(plan, stored, limit.finals_ended)
-            out_of_time = limit.left_out(stored, self.context.begun, tuple(pairs), self.context.spent)
+            out_of_time = limit.left_out(stored, self.context.begun, tuple(pairs))
         left = tuple(row.label for row in plan.rows if row.key not in stored)
         return SweepResult(
             self.context.sweep,

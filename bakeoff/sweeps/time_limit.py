@@ -43,8 +43,6 @@ class OutOfTime:
     left_out: tuple[LeftOut, ...]
     undecided: tuple[str, ...]
     """Pairs of rows whose final was left out, one for each subject, as `A and B`."""
-    spent_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of what comes before rows are timed: references, builds."""
 
 
 @dataclass(slots=True)
@@ -78,14 +76,14 @@ class TimeLimit:
         return self.left_s >= FINAL_S / 2
 
     def left_out(
-        self, stored: Mapping[Key, Stored], begun: Sequence[Key], undecided: Sequence[str], spent_s: Mapping[str, float]
+        self, stored: Mapping[Key, Stored], begun: Sequence[Key], undecided: Sequence[str]
     ) -> OutOfTime | None:
         """Return the rows without a record in `stored` and the pairs in `undecided`; None if there are neither."""
         left = [row for row in self.plan.rows if row.key not in stored]
         if not left and not undecided:
             return None
         rows = tuple(LeftOut(row.label, self.costs.of(row).seconds, row.key in begun) for row in left)
-        return OutOfTime(self.seconds, self.used_s, rows, tuple(undecided), dict(spent_s))
+        return OutOfTime(self.seconds, self.used_s, rows, tuple(undecided))
 
     @contextmanager
     def enforced(self) -> Iterator[None]:

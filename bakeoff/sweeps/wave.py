@@ -5,7 +5,6 @@ checks the variant, times it, measures its memory, and traces it. A row is finis
 """
 
 import re
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -104,22 +103,19 @@ def _time(
     patience_s: Callable[[int], float],
 ) -> list[Try]:
     """Build rows at the same time, then time them one after the other; return the rows that must be tried again."""
-    able, began = [], time.monotonic()
+    able = []
     for tried in tries:
         found = _references(context, tried)
         if isinstance(found, Record):
             keep(found, tried.running)
         else:
             able.append((tried, found))
-    context.spent["references"] += time.monotonic() - began
-    began = time.monotonic()
     again = []
     with ExitStack() as stack:
         for folder in sorted({tried.row.cache_folder for tried, _ in able}):
             stack.enter_context(context.entry_lock(folder))
         jobs = [_job(context, tried, references, len(able) - 1) for tried, references in able]
         turns = stack.enter_context(in_turns(jobs, patience_s))
-        context.spent["builds"] += time.monotonic() - began
         for (tried, references), worker in zip(able, turns, strict=True):
             if worker is None:
                 tried.running.finish("stopped", "its build left no time for the rows that are built")
@@ -154,7 +150,7 @@ def _job(context: SweepContext, tried: Try, references: References, beside: int)
     same time."""
     row, request = tried.row, context.plan.request
     # What a backend that states no caches keeps all the same would make its next build look fast.
-    open_folder(row.cache_folder, anew=not row.caches or (row.builds > 1 and row.process == 1))
+    open_folder(row.cache_folder, anew=not row.caches)
     policy = replace(request.policy, trace=request.policy.trace and not tried.untraced)
     job = replace(measure_job(row, policy, references), overlapped=beside > 0, next_slot=request.next_slot)
     return job, replace(launch_of(context, row, tried.running, beside), timed=TIMED if request.monitor else ())

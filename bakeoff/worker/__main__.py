@@ -58,8 +58,7 @@ def _limit_memory(device: str) -> None:
 
 def _read_job() -> Job:
     raw: dict[str, Any] = json.loads(Path("job.json").read_bytes())
-    job: Job = msgspec.convert(raw["job"], type=getattr(jobs, raw["kind"]))
-    return job
+    return msgspec.convert(raw["job"], type=getattr(jobs, raw["kind"]))
 
 
 def _device_of(job: Job) -> str:

@@ -96,5 +96,4 @@ def cast_module(module: nn.Module, given: GivenDtypes, dtype: str, device: str) 
         own = given.tensors.get(name, tensor.dtype)
         return tensor.to(device=device, dtype=dtype_of(own, dtype, name in given.pinned))
 
-    made: nn.Module = module._apply(cast)
-    return made
+    return module._apply(cast)

@@ -23,20 +23,15 @@ _MOST_SHARE = 1 / 8
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """One tensor of the module's state. The tensors' bytes follow one another in the order of the entries."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
+_Entries = tuple[tuple[str, str, tuple[int, ...]], ...]
+"""Name, dtype and shape of each tensor of the module's state. Their bytes follow one another in this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Header:
     subject: str
     fingerprint: str
-    entries: tuple[_Entry, ...]
+    entries: _Entries
 
 
 def filled(module: nn.Module, subject: str, fill: Callable[[], None]) -> str:
@@ -82,18 +77,13 @@ def _is_sealed(memory: int) -> bool:
 
 def _copied(memory: int, module: nn.Module, subject: str) -> str:
     """Copy the kept weights into the module and return their fingerprint; "" if they are not this subject's."""
-    size = int.from_bytes(os.pread(memory, 8, 0), "little")
-    header = msgspec.json.decode(os.pread(memory, size, 8), type=_Header)
     state = module.state_dict()
-    if header.subject != subject or header.entries != _entries(state) or not _are_plain(state):
-        return ""
-    offset = 8 + size
-    for entry in header.entries:
-        part = bytes_of(state[entry.name])
-        done = 0
-        while done < len(part):  # a call reads at most 2 GiB
-            done += os.preadv(memory, [part[done:]], offset + done)
-        offset += len(part)
+    with open(memory, "rb", closefd=False) as file:
+        header = msgspec.json.decode(file.read(int.from_bytes(file.read(8), "little")), type=_Header)
+        if header.subject != subject or header.entries != _entries(state) or not _are_plain(state):
+            return ""
+        for name, _, _ in header.entries:
+            file.readinto(bytes_of(state[name]))
     return header.fingerprint
 
 
@@ -105,27 +95,18 @@ def _leave(memory: int, module: nn.Module, header: _Header) -> None:
         return
     encoded = msgspec.json.encode(header)
     try:
-        os.ftruncate(memory, 8 + len(encoded) + total)
-        _write(memory, memoryview(len(encoded).to_bytes(8, "little") + encoded), 0)
-        offset = 8 + len(encoded)
-        for entry in header.entries:
-            part = bytes_of(state[entry.name])
-            _write(memory, part, offset)
-            offset += len(part)
+        with open(memory, "wb", closefd=False) as file:
+            file.write(len(encoded).to_bytes(8, "little") + encoded)
+            for name, _, _ in header.entries:
+                file.write(bytes_of(state[name]))
     except OSError:  # no memory after all
         os.ftruncate(memory, 0)
         return
     fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
 
 
-def _write(memory: int, data: memoryview, offset: int) -> None:
-    done = 0
-    while done < len(data):
-        done += os.pwrite(memory, data[done:], offset + done)
-
-
-def _entries(state: Mapping[str, Tensor]) -> tuple[_Entry, ...]:
-    return tuple(_Entry(name, str(tensor.dtype), tuple(tensor.shape)) for name, tensor in state.items())
+def _entries(state: Mapping[str, Tensor]) -> _Entries:
+    return tuple((name, str(tensor.dtype), tuple(tensor.shape)) for name, tensor in state.items())
 
 
 def _are_plain(state: Mapping[str, Tensor]) -> bool:

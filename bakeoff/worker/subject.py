@@ -65,8 +65,7 @@ def plain_eager(component: Component) -> AbstractContextManager[object]:
     """Return a context in which components that call torch.compile run in eager, for baselines and references."""
     if not component.compiles:
         return nullcontext()  # the other one imports dynamo, which takes a second
-    stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
-    return stance
+    return torch.compiler.set_stance("force_eager")
 
 
 class InputSource(Protocol):
@@ -261,8 +260,7 @@ def cast_inputs(workload: Workload, inputs: Mapping[str, Tensor], dtype: str, de
 def cast_input(spec: TensorSpec, value: Tensor, dtype: str, device: str) -> Tensor:
     """Return a copy of one input on the device, with the dtype and memory layout that `spec` states for a variant."""
     copy = value.to(device=device, dtype=expected_dtype(spec, dtype), copy=True)
-    made: Tensor = laid_out(copy, spec.order)
-    return made
+    return laid_out(copy, spec.order)
 
 
 def synchronise(device: str) -> None:

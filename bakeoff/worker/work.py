@@ -160,8 +160,7 @@ def formulas(wide: list[int]) -> dict[Any, Callable[..., int]]:
         return flops
 
     def attention(q: list[int], k: list[int], v: list[int], *_rest: Any, **_named: Any) -> int:
-        flops: int = sdpa_flop_count(q, k, v)
-        return flops
+        return sdpa_flop_count(q, k, v)
 
     return {
         _aten.convolution: convolution,

@@ -45,8 +45,7 @@ def _cubic(distance: np.ndarray) -> np.ndarray:
     a = -0.75
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = a * (((distance - 5) * distance + 8) * distance - 4)
-    result: np.ndarray = np.where(distance <= 1, near, far)
-    return result
+    return np.where(distance <= 1, near, far)
 
 
 class BicubicUp(nn.Module):
@@ -63,8 +62,7 @@ class BicubicUp(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         taps = self.taps().to(u.dtype)
-        doubled: Tensor = taps @ (u @ taps.mT)
-        return doubled
+        return taps @ (u @ taps.mT)
 
 
 class GroupScale(nn.Module):
@@ -174,8 +172,7 @@ class SquareToLandscape(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         rows, columns = self.rows().to(u.dtype), self.columns().to(u.dtype)
-        resized: Tensor = (rows @ self.proj(u)) @ columns.mT
-        return resized
+        return (rows @ self.proj(u)) @ columns.mT
 
 
 class Decoder(nn.Module):

@@ -150,8 +150,7 @@ class Residual(nn.Module):
         self.shortcut = Shortcut(inputs, outputs) if inputs != outputs else nn.Identity()
 
     def forward(self, x: Tensor, old: Iterator[Tensor], new: list[Tensor]) -> Tensor:
-        y: Tensor = self.residual(x, old, new) + self.shortcut(x)
-        return y
+        return self.residual(x, old, new) + self.shortcut(x)
 
 
 class Shortcut(nn.Module):
@@ -182,8 +181,7 @@ class Attention(nn.Module):
         query, key, value = positions.chunk(3, -1)
         attended = functional.scaled_dot_product_attention(query, key, value)
         attended = attended[:, 0].transpose(1, 2).reshape(pictures.shape)
-        y: Tensor = x + self.proj(attended).view(x.shape)
-        return y
+        return x + self.proj(attended).view(x.shape)
 
 
 class Upsample(nn.Module):

@@ -105,8 +105,7 @@ class ActionModule(nn.Module):
         keys, values = (append(history, name, new[name]) for name in ("mouse_k", "mouse_v"))
         attended = functional.scaled_dot_product_attention(q, keys, values)
         by_frame = attended.unflatten(0, (u.shape[0], u.shape[2])).permute(0, 3, 1, 2, 4).flatten(3)
-        projected: Tensor = self.proj_mouse(by_frame)
-        return projected
+        return self.proj_mouse(by_frame)
 
     def _attend_keyboard(
         self, u: Tensor, actions: ActionInputs, history: Mapping[str, Tensor], new: dict[str, Tensor]
@@ -121,8 +120,7 @@ class ActionModule(nn.Module):
         q = rotate(normalize_rms(q), actions.cosines[:, None], actions.signed_sines[:, None]).flatten(2, 3)
         attended = functional.scaled_dot_product_attention(q, keys, values)
         by_frame = attended.transpose(1, 2).flatten(2).view(*u.shape[:3], -1)
-        projected: Tensor = self.proj_keyboard(by_frame)
-        return projected
+        return self.proj_keyboard(by_frame)
 
 
 EPSILON = 1e-6
@@ -181,8 +179,7 @@ def positions(config: Config, first_latent_frame: int) -> Positions:
 
 def frequencies(pairs: int, theta: float = _THETA) -> np.ndarray:
     """Return the angle of each pair at position 1, in radians: theta^(-i / pairs)."""
-    found: np.ndarray = theta ** (-np.arange(pairs) / pairs)
-    return found
+    return theta ** (-np.arange(pairs) / pairs)
 
 
 def space_angles(config: Config) -> np.ndarray:

@@ -96,8 +96,7 @@ class Attention(nn.Module):
     def attend(self, u: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return the projected attention, in the shape of `u`, the tokens of the queries."""
         attended = functional.scaled_dot_product_attention(q, k, v)
-        projected: Tensor = self.o(attended.transpose(1, 2).reshape(u.shape))
-        return projected
+        return self.o(attended.transpose(1, 2).reshape(u.shape))
 
     def _split(self, projected: Tensor) -> Tensor:
         return projected.reshape(projected.shape[0], -1, self.heads, projected.shape[-1] // self.heads).transpose(1, 2)
@@ -183,8 +182,7 @@ class ImageEmbedding(nn.Module):
         )
 
     def forward(self, visual: Tensor) -> Tensor:
-        embedded: Tensor = self.proj(visual)
-        return embedded
+        return self.proj(visual)
 
 
 class Sinusoid(nn.Module):
@@ -269,8 +267,7 @@ class WorldModel(nn.Module):
 
     def _embed_time(self, t: Tensor, dtype: torch.dtype) -> Tensor:
         """Embed timesteps [B, 3] as [B, 3, d]."""
-        embedded: Tensor = self.time_embedding(self.sinusoid(t).to(dtype))
-        return embedded
+        return self.time_embedding(self.sinusoid(t).to(dtype))
 
     def _share(self, given: Mapping[str, Tensor], time: Tensor) -> Shared:
         cosines, sines = (

@@ -37,8 +37,7 @@ def own_gains(name: str) -> Callable[..., Iterable[tuple[str, str, float, str, s
     module = f"{__name__}.{name}.advice"
     if name not in _TABLE or find_spec(module) is None:
         return None
-    found: Callable[..., Iterable[tuple[str, str, float, str, str]]] = import_module(module).gains
-    return found
+    return import_module(module).gains
 
 
 def pipeline_modules(reference: str) -> tuple[str, ...]:

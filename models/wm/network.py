@@ -40,8 +40,7 @@ def initial_std(name: str, _shape: tuple[int, ...]) -> float | None:
 def sinusoid_frequencies(width: int) -> np.ndarray:
     """Return the `width` / 2 frequencies of a sinusoid, in radians per unit: log-spaced from 1000 to 1000 / 300."""
     half = width // 2
-    frequencies: np.ndarray = 1000.0 * np.exp(-np.arange(half) * np.log(300.0) / (half - 1))
-    return frequencies
+    return 1000.0 * np.exp(-np.arange(half) * np.log(300.0) / (half - 1))
 
 
 def rotary_frequencies(head_dim: int) -> np.ndarray:
@@ -97,8 +96,7 @@ class MLP(nn.Module):
         self.fc2 = nn.Linear(middle, outputs)
 
     def forward(self, u: Tensor) -> Tensor:
-        mapped: Tensor = self.fc2(functional.silu(self.fc1(u)))
-        return mapped
+        return self.fc2(functional.silu(self.fc1(u)))
 
 
 class Sinusoid(nn.Module):
@@ -120,8 +118,7 @@ class TimestepEmbedding(nn.Module):
         self.mlp = MLP(config.timestep_dim, 4 * config.d_model, config.d_model)
 
     def forward(self, t: Tensor, dtype: torch.dtype) -> Tensor:
-        embedded: Tensor = self.mlp(self.sinusoid(t, dtype))
-        return embedded
+        return self.mlp(self.sinusoid(t, dtype))
 
 
 class MouseEmbedding(nn.Module):
@@ -141,8 +138,7 @@ class MouseEmbedding(nn.Module):
         still = (radius == 0).to(motion.dtype)
         across, down = (motion / (radius + still)[..., None]).unbind(-1)
         direction = torch.stack((across + still, down), -1).to(dtype)
-        embedded: Tensor = self.mlp(torch.cat((self.angle_proj(direction), self.sinusoid(radius, dtype)), -1))
-        return embedded
+        return self.mlp(torch.cat((self.angle_proj(direction), self.sinusoid(radius, dtype)), -1))
 
 
 class ButtonEmbedding(nn.Module):
@@ -151,8 +147,7 @@ class ButtonEmbedding(nn.Module):
         self.proj = MLP(config.n_buttons, 4 * config.control_dim, config.d_model)
 
     def forward(self, btn: Tensor) -> Tensor:
-        embedded: Tensor = self.proj(2 * btn - 1)
-        return embedded
+        return self.proj(2 * btn - 1)
 
 
 class ControlEmbedding(nn.Module):
@@ -162,8 +157,7 @@ class ControlEmbedding(nn.Module):
         self.button = ButtonEmbedding(config)
 
     def forward(self, mouse: Tensor, btn: Tensor, dtype: torch.dtype) -> Tensor:
-        embedded: Tensor = self.mouse(mouse, dtype) + self.button(btn)
-        return embedded
+        return self.mouse(mouse, dtype) + self.button(btn)
 
 
 class PositionTable(nn.Module):
@@ -187,8 +181,7 @@ class AdaLN(nn.Module):
 
     def forward(self, u: Tensor, condition: Tensor) -> Tensor:
         scale, shift = self.fc(condition)[:, :, None].chunk(2, -1)
-        modulated: Tensor = functional.layer_norm(u, u.shape[-1:], eps=1e-5) * (1 + scale) + shift
-        return modulated
+        return functional.layer_norm(u, u.shape[-1:], eps=1e-5) * (1 + scale) + shift
 
 
 class Gate(nn.Module):
@@ -197,8 +190,7 @@ class Gate(nn.Module):
         self.fc_c = nn.Linear(width, width)
 
     def forward(self, u: Tensor, condition: Tensor) -> Tensor:
-        gated: Tensor = self.fc_c(condition)[:, :, None] * u
-        return gated
+        return self.fc_c(condition)[:, :, None] * u
 
 
 class RMSGain(nn.Module):
@@ -291,8 +283,7 @@ class Attention(nn.Module):
     def _split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
         """Split [B, N, M, parts * d] into `parts` tensors [B, H, N * M, D]."""
         by_head = projected.unflatten(-1, (parts, self.heads, -1)).flatten(1, 2)
-        split: tuple[Tensor, ...] = by_head.permute(2, 0, 3, 1, 4).unbind(0)
-        return split
+        return by_head.permute(2, 0, 3, 1, 4).unbind(0)
 
 
 class Block(nn.Module):
@@ -356,8 +347,7 @@ class Head(nn.Module):
         self.proj = nn.Linear(width, outputs)
 
     def forward(self, u: Tensor, condition: Tensor) -> Tensor:
-        projected: Tensor = self.proj(functional.silu(self.norm(u, condition)))
-        return projected
+        return self.proj(functional.silu(self.norm(u, condition)))
 
 
 class WorldModel(nn.Module):

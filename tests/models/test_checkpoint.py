@@ -243,7 +243,7 @@ def test_malicious_pickle_is_never_executed(tmp_path: Path, how: str) -> None:
         torch.save(attack, path, _use_new_zipfile_serialization=how == "zip")
     message = refusal(path)
     assert not marker.exists()
-    assert "system" in message
+    assert ("not one of torch.save" if how in ("protocol 0", "protocol 4", "protocol 5") else "system") in message
     if not how.startswith("protocol"):
         torch.load(path, weights_only=False)
         assert marker.exists(), "the attack does not work, so the test shows nothing"

@@ -44,11 +44,10 @@ def _page(plan: Estimate) -> tuple[Block | Section, ...]:
 
 def size(plan: Estimate) -> str:
     """Describe how many rows a plan has, and its estimated time."""
-    builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
     able = sum(not line.precheck for line in plan.lines)
     total = f"about {plan.seconds / 60:.1f} minutes by estimate"
     finals = f", {counted(plan.finals, 'final')} included" if plan.finals else ""
-    return f"{rows_text(len(plan.lines), able)}{builds}, {total}{finals}"
+    return f"{rows_text(len(plan.lines), able)}, {total}{finals}"
 
 
 def rows_text(rows: int, able: int) -> str:
@@ -57,17 +56,16 @@ def rows_text(rows: int, able: int) -> str:
 
 
 def _rows(plan: Estimate, able: list[Line]) -> Table | None:
-    """Return a table with a row for each record; batch, build and process are shown only if there are several."""
+    """Return a table with a row for each record; batch and process are shown only if there are several."""
     return table(
         (
-            "variant", *map(number, ("batch", "build", "process", "about s")), "in time",
+            "variant", *map(number, ("batch", "process", "about s")), "in time",
             Heading("memory MiB", _MEMORY, True, leaves=1), Heading("estimated from", leaves=2),
         ),
         [
             (
                 line.variant,
                 str(line.batch) if len(plan.batches) > 1 else "",
-                str(line.build_number) if plan.builds > 1 else "",
                 str(line.process) if plan.processes > 1 else "",
                 f"{line.seconds:.0f}",
                 Cell("yes" if line.fits else "no", tone="good" if line.fits else "open") if plan.time_limit_s else "",

@@ -207,8 +207,7 @@ def _check_hidden_state(model: ModelFacts, found: SetFacts) -> None:
 
     def call(each: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         flat = Flat(cast_module(each, model.given, found.dtype, found.device), found.call, found.result)
-        outputs: tuple[Tensor, ...] = replace(found, flat=flat).held(*inputs)
-        return outputs
+        return replace(found, flat=flat).held(*inputs)
 
     values = {key: tuple(one.values()) for key, one in sets.items()}
     check_stateless(found.name, model.before, call, model.module, values, found.noise)

@@ -66,8 +66,7 @@ def compile_call(call: Signature, result: Node) -> Callable[..., tuple[Tensor, .
     ]
     space: dict[str, Any] = dict(classes)
     exec(compile("\n".join(lines), "<call of a brought model>", "exec"), space)  # names and literals of trees alone
-    made: Callable[..., tuple[Tensor, ...]] = space["call"]
-    return made
+    return space["call"]
 
 
 def _expression(node: Node, names: dict[str, str], classes: dict[str, Any]) -> str:
@@ -158,8 +157,7 @@ class Network:
 
     @cached_property
     def _given(self) -> dict[str, Tensor]:
-        tensors: dict[str, Tensor] = load_file(self.folder / GIVEN)
-        return tensors
+        return load_file(self.folder / GIVEN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,8 +101,7 @@ def find_mixed(model: ModelFacts) -> None:
 def _run(model: ModelFacts, found: SetFacts, dtype: str) -> tuple[Tensor, ...]:
     """Return the outputs for the first given call in `dtype`; leaves the module in that dtype."""
     cast_module(model.module, model.given, dtype, found.device)
-    outputs: tuple[Tensor, ...] = replace(found, dtype=dtype).held(*found.calls[0].values())
-    return outputs
+    return replace(found, dtype=dtype).held(*found.calls[0].values())
 
 
 def _tried(model: ModelFacts, found: SetFacts, dtype: str) -> tuple[Tensor, ...] | None:

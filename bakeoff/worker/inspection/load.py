@@ -64,8 +64,7 @@ def _bound(subject: Callable[..., Any]) -> Callable[..., Any]:
     A method that was bound before its class was instrumented would not be seen.
     """
     if isinstance(subject, types.MethodType):
-        found: Callable[..., Any] = getattr(subject.__self__, subject.__name__, subject)
-        return found
+        return getattr(subject.__self__, subject.__name__, subject)
     return subject
 
 

@@ -207,6 +207,7 @@ def test_sweep_option(lab: Lab, options: list[str | bytes], code: ErrorCode, say
     ("typed", "now"),
     [
         ("sweep toy --budget 3m", "--time-limit"),
+        ("sweep toy --builds 3", "a sweep after bakeoff doctor --cache clear"),
         ("sweep toy --deadline=60", "--row-timeout"),
         ("gate toy --against runs --deadline 60", "--row-timeout"),
         ("gate toy --against runs --option steps=3", "part of the name, as in owl[steps=10]"),
@@ -219,7 +220,9 @@ def test_sweep_option(lab: Lab, options: list[str | bytes], code: ErrorCode, say
         ("profile owl --top 50", "always 20"),
         ("doctor --cache --clear", "--cache clear"),
         ("publish --supersede RECORD --reason WHY", "the second word of --supersede RECORD WHY"),
-        ("verify FOLDER --seconds 9", "always 30 minutes to verify, an hour to inspect"),
+        ("verify FOLDER --seconds 9", "always 30 minutes to verify, an hour to inspect, 10 s of calls to compare"),
+        ("compare A B --seconds=4", "always 30 minutes to verify"),
+        ("export wm --workload step", "part of the name, as in wm:1b.step"),
         ("ceilings", "bakeoff doctor --ceilings"),
         ("cache --clear", "bakeoff doctor --cache show"),
         ("supersede RECORD", "bakeoff publish --supersede RECORD WHY"),
@@ -273,7 +276,7 @@ def _foreign(path: Path, **_: Any) -> None:
 
 
 def _malicious_pickle(path: Path, marker: Path) -> None:
-    path.write_bytes(pickle.dumps({"world.weight": _Runs(marker)}))
+    path.write_bytes(pickle.dumps({"world.weight": _Runs(marker)}, protocol=2))
 
 
 @pytest.mark.parametrize(

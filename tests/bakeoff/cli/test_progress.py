@@ -107,8 +107,8 @@ def test_each_worker_shows_how_long_its_phase_lasts(clock: Clock) -> None:
     clock.now += 40
     first.event(Event("rounds", "3 of 9"))
     assert lines_of(console, progress) == [
-        "[1/3] eager fp32     rounds: 3 of 9                                    40 s",
-        "[2/3] inductor fp32  timing calls: 40 samples one by one, 8 of blocks  70 s",
+        "  40 s  [1/3] eager fp32  rounds: 3 of 9",
+        "  70 s  [2/3] inductor fp32  timing calls: 40 samples one by one, 8 of blocks",
         "2 min so far, about 4 min left",
     ]
     second.finish()

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from records import GPU_HOST, HOST
 
-from bakeoff.backends import resolve_backend
 from bakeoff.machine import host, paths
 from bakeoff.machine.host import Host
 from bakeoff.machine.identity import Machine
@@ -444,9 +443,6 @@ class TestRefused:
             ({"device": "tpu"}, "no device 'tpu'; did you mean cpu; known: cpu, cuda"),
             ({"batches": (-3,)}, "--batch -3"),
             ({"threads": 4096}, "--threads 4096: give 0 for all cores, or 1 to 1024"),
-            ({"builds": 0}, "--builds 0: give 1 to 20"),
-            ({"builds": 21}, "--builds 21: give 1 to 20"),
-            ({"builds": -1}, "--builds -1: give 1 to 20"),
             ({"checkpoint": "/"}, "--checkpoint /: not a file"),
         ],
     )
@@ -460,59 +456,33 @@ def dry_run(request: Request) -> str:
 
 
 @pytest.mark.usefixtures("cpu")
-class TestBuilds:
-    def entries(self, *backends: str, **asked: Any) -> list[tuple[str, int, int]]:
-        plan = make_plan(Request("toy", backends=backends, dtypes=("fp32",), **asked))
-        names = [str(entry.variant).split("/")[1] for entry in plan.rows]
-        return [(name, entry.build_number, entry.process) for name, entry in zip(names, plan.rows, strict=True)]
-
-    def test_each_process_takes_every_build_before_the_next(self) -> None:
-        assert self.entries("eager", "inductor[]", builds=2, processes=2) == [
-            ("eager", 1, 1),
-            ("inductor", 1, 1),
-            ("inductor", 2, 1),
-            ("eager", 1, 2),
-            ("inductor", 1, 2),
-            ("inductor", 2, 2),
+class TestProcesses:
+    def test_each_takes_every_variant_before_the_next(self) -> None:
+        plan = make_plan(Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), processes=2))
+        assert [row.label.partition("/")[2] for row in plan.rows] == [
+            "eager/fp32@cpu, process 1 of 2",
+            "inductor/fp32@cpu, process 1 of 2",
+            "eager/fp32@cpu, process 2 of 2",
+            "inductor/fp32@cpu, process 2 of 2",
         ]
-
-    def test_what_builds_nothing_is_taken_once(self) -> None:
-        """By what stands last, since that builds; and what can never run here is not built twice either."""
-        backends = ("int8+eager", "inductor[]", "canaries:BF16_ONLY", "canaries:STORED")
-        numbers = [(name, number) for name, number, _ in self.entries(*backends, builds=3)]
-        assert numbers.count(("int8+eager", 1)) == numbers.count(("bf16-only", 1)) == 1
-        assert len(numbers) == 2 + 2 * 3
 
     def test_short_memory_does_not_change_the_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        keys = [make_plan(Request("toy", backends=TWO, builds=3)).key]
+        keys = [make_plan(Request("toy", backends=TWO)).key]
         monkeypatch.setattr(host, "available_bytes", lambda _device: 0)
-        keys.append(make_plan(Request("toy", backends=TWO, builds=3)).key)
-        assert keys[0] == keys[1] != make_plan(Request("toy", backends=TWO, builds=2)).key
-
-    def test_each_has_a_cache_of_its_own_beside_the_usual_one(self) -> None:
-        request = Request("toy", backends=("inductor[]",), dtypes=("fp32",))
-        (usual,) = make_plan(request).rows
-        entries = make_plan(replace(request, builds=3)).rows
-        assert [entry.cache_folder.name for entry in entries] == [
-            f"{usual.cache_folder.name}-build{n}" for n in (1, 2, 3)
-        ]
-        assert {entry.cache_folder.parent for entry in entries} == {usual.cache_folder.parent}
-        assert {entry.config_id for entry in entries} == {usual.config_id}
-        for entry in entries:
-            wanted = resolve_backend("inductor").environment(entry.cache_folder)
-            assert dict(entry.environment).items() >= wanted.items()
+        keys.append(make_plan(Request("toy", backends=TWO)).key)
+        assert keys[0] == keys[1] != make_plan(Request("toy", backends=TWO, processes=2)).key
 
     def test_dry_run_counts_them(self) -> None:
         request = Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), final_s=0.0)
         once = estimate(make_plan(request), history_of(()))
-        often = estimate(make_plan(replace(request, builds=3, processes=2)), history_of(()))
-        assert len(often.lines) == 2 * (1 + 3)
+        often = estimate(make_plan(replace(request, processes=2)), history_of(()))
+        assert len(often.lines) == 4
         eager, inductor = (line.seconds for line in once.lines)
-        assert often.seconds == pytest.approx(2 * (eager + 3 * inductor))
+        assert often.seconds == pytest.approx(2 * (eager + inductor))
         text = terminal.render(plan.document({"": often}))
-        assert "8 rows (3 builds of each compiled variant), about" in text
-        assert re.search(r"inductor/fp32@cpu +3 +2 ", text)
-        assert "build" not in terminal.render(plan.document({"": once}))
+        assert "4 rows, about" in text
+        assert re.search(r"inductor/fp32@cpu +2 ", text)
+        assert "process" not in terminal.render(plan.document({"": once}))
 
 
 def test_own_code_is_found_by_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -92,16 +92,16 @@ class TestStale:
         assert stale_reasons(stored(failed)) == [None]
 
     def test_runs_of_a_sweep_before_an_edit_do_not_represent_it(self) -> None:
-        """Resumed after an edit: build 1 has the old code and would be the best."""
+        """Resumed after an edit: process 1 has the old code and would be the middle one."""
         tries = [
-            made("inductor", 3.0, 1, component="c0", sweep="s", build_number=1),
-            made("inductor", 5.0, 2, sweep="s", build_number=2),
-            made("inductor", 7.0, 3, sweep="s", build_number=3),
+            made("inductor", 6.0, 1, component="c0", sweep="s", process=1),
+            made("inductor", 5.0, 2, sweep="s", process=2),
+            made("inductor", 7.0, 3, sweep="s", process=3),
         ]
         (row,) = newest(stored(*tries))
         assert row.record is tries[1]
         (line,) = spread_lines([row], stored(*tries))
-        assert " in 2 builds: medians 5.000 to 7.000 ms" in line
+        assert " in 2 processes: medians 5.000 to 7.000 ms" in line
 
 
 class TestTables:

@@ -41,39 +41,36 @@ class TestGroups:
             assert kept == {new.created, other.created}
 
 
-class TestSeveralBuilds:
-    """Build 1 has a median of 5.95 ms, with processes from 3.95 to 7.95 ms; build 2 has 9.95 ms in each process."""
+class TestSeveralProcesses:
+    """Medians from 3.95 to 7.95 ms."""
 
-    BUILDS = (
+    TRIES = (
         at(1, "inductor", ms(3.0)),
-        at(2, "inductor", ms(9.0), build_number=2),
         at(3, "inductor", ms(5.0), process=2),
-        at(4, "inductor", ms(9.0), build_number=2, process=2),
         at(5, "inductor", ms(7.0), process=3),
-        at(6, "inductor", ms(9.0), build_number=2, process=3),
     )
 
-    def test_the_row_is_the_median_process_of_the_best_build(self) -> None:
-        for order in (self.BUILDS, self.BUILDS[::-1]):
+    def test_the_row_is_the_median_process(self) -> None:
+        for order in (self.TRIES, self.TRIES[::-1]):
             (row,) = newest(stored(*order))
-            assert (row.record.build_number, row.record.process) == (1, 2)
+            assert row.record.process == 2
 
     @pytest.mark.parametrize("status", ["unstable", "crashed", "parity_failed"])
-    def test_a_build_that_is_not_ok_is_the_row(self, status: str) -> None:
+    def test_a_process_that_is_not_ok_is_the_row(self, status: str) -> None:
         samples = () if status == "crashed" else ms(20.0)
-        bad = at(7, "inductor", samples, status, "why", build_number=3)
-        (row,) = newest(stored(*self.BUILDS, bad))
-        assert (row.record.build_number, row.record.status) == (3, status)
+        bad = at(7, "inductor", samples, status, "why", process=4)
+        (row,) = newest(stored(*self.TRIES, bad))
+        assert (row.record.process, row.record.status) == (4, status)
 
     def test_an_older_sweep_does_not_count(self) -> None:
-        older = at(0, "inductor", ms(0.5), build_number=3, sweep="older")
-        (row,) = newest(stored(older, *self.BUILDS))
-        assert row.record.build_number == 1
+        older = at(0, "inductor", ms(0.5), process=4, sweep="older")
+        (row,) = newest(stored(older, *self.TRIES))
+        assert row.record.process == 2
 
-    def test_pages_show_the_spread_between_builds(self) -> None:
-        every = stored(*self.BUILDS)
+    def test_pages_show_the_spread_between_them(self) -> None:
+        every = stored(*self.TRIES)
         (line,) = spread_lines(newest(every), every)
-        assert "inductor fp32 in 2 builds: medians 5.950 to 9.950 ms, 50.3% apart" in line
+        assert "inductor fp32 in 3 processes: medians 3.950 to 7.950 ms, 67.2% apart" in line
         assert line in tables_text(newest(every), (), every).splitlines()
 
 

@@ -128,11 +128,10 @@ class TestJson:
     def test_dry_run_and_sweep(self, tmp_path: Path) -> None:
         found = self.json(*UNSUPPORTED, "--dry-run", cwd=tmp_path)
         assert list(found) == [
-            "lines", "builds", "processes", "seconds", "objective", "batches", "finals", "time_limit_s",
+            "lines", "processes", "seconds", "objective", "batches", "finals", "time_limit_s",
         ]  # fmt: skip
         assert list(found["lines"][0]) == [
-            "variant", "batch", "build_number", "process", "precheck", "seconds", "seconds_from", "memory_bytes",
-            "fits",
+            "variant", "batch", "process", "precheck", "seconds", "seconds_from", "memory_bytes", "fits",
         ]  # fmt: skip
         assert not (tmp_path / "runs").exists()
         found = self.json(*UNSUPPORTED, cwd=tmp_path, code=3)

@@ -266,7 +266,6 @@ def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path, monkey
         (["20260101", "20260102"], "bad-option", "bakeoff explain A B"),
         (["nonsense"], "bad-option", "bakeoff show A"),
         (["toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/eager/fp32@nowhere/x@"], "bad-variant", ""),
-        (["toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/eager/bf16@cpu", "--seconds", "0"], "", "--seconds 0"),
         (["toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/nobody/fp32@cpu"], "", "'nobody'"),
     ],
 )

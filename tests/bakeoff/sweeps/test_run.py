@@ -19,13 +19,11 @@ from bakeoff.plan.request import Request
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, load_all, save
 from bakeoff.report.groups import newest
-from bakeoff.sweeps import resume, wave
+from bakeoff.sweeps import resume
 from bakeoff.sweeps.context import shuffled
 from bakeoff.sweeps.run import SweepResult, run_sweep
 
 EAGER = "eager"
-NEAR = 0.02
-"""Of two builds whose slowness is as near as this, either may be the better one."""
 
 
 def test_a_component_that_raises_leaves_a_record_for_every_variant(tmp_path: Path) -> None:
@@ -220,12 +218,8 @@ def test_a_complete_record_that_cannot_be_stored_is_stored_as_the_sweep_is_resum
 
 
 @pytest.mark.timeout(900)
-def test_inductor_compiles_one_graph_and_finds_the_best_build_in_the_usual_place(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """What it compiled in one folder serves it after that was renamed. torch's headers are precompiled once, by the
-    first build of all tests that needs them, in a phase of its own."""
-    monkeypatch.setattr(wave, "_MOST", 1)  # builds beside each other have no wall time
+def test_inductor_compiles_one_graph_and_finds_it_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """torch's headers are precompiled once, by the first build of all tests that needs them, in a phase of its own."""
     headers = tmp_path / "compiled headers"
     headers.touch()
     monkeypatch.setenv(COMPILED, str(headers))
@@ -234,7 +228,7 @@ def test_inductor_compiles_one_graph_and_finds_the_best_build_in_the_usual_place
     with marked_folder(tmp_path):
         share_headers(request.backends)
         progress = Recorder()
-        plan = make_plan(replace(request, builds=2, final_s=0, ceilings=False))
+        plan = make_plan(replace(request, final_s=0, ceilings=False))
         done = run_sweep(plan, paths.runs_folder(), "", resume=False, progress=progress)
     for entry in done.stored:
         measurement = entry.record.measurement
@@ -247,7 +241,7 @@ def test_inductor_compiles_one_graph_and_finds_the_best_build_in_the_usual_place
         assert build is not None
         assert {finding.code for finding in measurement.findings} <= {"busy-host", "contention", "warm-up"}
         assert "headers" in entry.record.phase_s
-    assert headers.read_text().split().count("header") <= 1, "of two builds without caches"
+    assert headers.read_text().split().count("header") <= 1, "however many build without caches"
     compiled_before = {path.name for path in (tmp_path / "cache/compiled").rglob("*.so")}
     assert compiled_before
 
@@ -263,117 +257,56 @@ def test_inductor_compiles_one_graph_and_finds_the_best_build_in_the_usual_place
     assert again.measurement.parity is not None
     assert again.measurement.weights == done.stored[0].record.measurement.weights
     assert later.left_alive == ()
-    assert len(load_all(tmp_path / "runs").current) == 3
+    assert len(load_all(tmp_path / "runs").current) == 2
 
 
 @pytest.mark.usefixtures("torchless")
-class TestBuilds:
+class TestProcesses:
     """By workers that draw, when they find nothing in their cache, how slow what they build is."""
 
-    def plan(self, builds: int = 3, processes: int = 1, final_s: float = 0.0, backends: tuple[str, ...] = ()) -> Plan:
+    def plan(self, processes: int = 1) -> Plan:
         return make_plan(
             Request(
-                "toy", backends=backends or ("inductor[]",), dtypes=("fp32",), device="cpu", policy=FAST,
-                processes=processes, builds=builds, final_s=final_s, ceilings=False,
+                "toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu", policy=FAST, processes=processes,
+                final_s=0.0, ceilings=False,
             )
         )  # fmt: skip
 
     def run(self, plan: Plan, resume: bool = False, progress: Recorder | None = None) -> SweepResult:
         return run_sweep(plan, paths.runs_folder(), "", resume, progress or Recorder())
 
-    def folder(self) -> Path:
-        """The variant's usual one."""
-        (entry,) = self.plan(1).rows
-        return entry.cache_folder
-
-    def slowness(self, folder: Path) -> float:
-        return float((folder / "slowness").read_text())
-
-    def test_each_is_compiled_anew_and_the_best_one_is_kept(self) -> None:
-        self.run(self.plan(1))  # leaves something in the usual folder
-        before = self.slowness(self.folder())
-        done = self.run(self.plan(3, 2))
-        assert [entry.record.build_number for entry in done.stored] == [1, 2, 3, 1, 2, 3]
-        assert [cache_state(entry.record) for entry in done.stored] == ["cold"] * 3 + ["warm"] * 3
-        assert len({entry.record.log for entry in done.stored}) == 6
-        medians = [median_ms(entry) for entry in done.stored]
-        best = min(range(3), key=lambda index: min(medians[index], medians[index + 3])) + 1
-        (row,) = newest(done.stored)
-        assert row.record.build_number == best
-
-        usual = self.folder()
-        left = sorted(path.name for path in usual.parent.iterdir())
-        assert left == [usual.name, *(f"{usual.name}-build{number}" for number in (1, 2, 3) if number != best)]
-        assert self.slowness(usual) != before
-        assert self.slowness(usual) < min(self.slowness(path) for path in usual.parent.glob("*-build*")) + NEAR
-
-        (later,) = self.run(self.plan(1)).stored
-        assert cache_state(later.record) == "warm"
-        assert median_ms(later) == pytest.approx(median_ms(row), rel=0.05)
-
-        again = self.run(self.plan(3))
-        assert [cache_state(entry.record) for entry in again.stored] == ["cold"] * 3, "whatever lay in their folders"
-
-    def test_one_that_is_not_ok_stands_for_all_and_none_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("BAKEOFF_TEST_UNSTABLE", "-build2")
-        done = self.run(self.plan(3, final_s=0.1, backends=(EAGER, "inductor[]")))
-        assert [entry.record.status for entry in done.stored] == ["ok", "ok", "unstable", "ok"]
-        rows = [entry.record for entry in newest(done.stored)]
-        assert [(record.status, record.build_number) for record in rows] == [("ok", 1), ("unstable", 2)]
-        assert done.finals == (), "there is one row that is ok"
-        assert not self.folder().exists()
-
-    def test_the_final_is_with_the_best_build(self) -> None:
-        done = self.run(self.plan(3, final_s=0.1, backends=(EAGER, "inductor[]")))
-        (row,) = (entry for entry in newest(done.stored) if not entry.record.baseline)
-        (final,) = done.finals
-        assert final.record.a.build_number == row.record.build_number
-        rounds = final.record.rounds
-        fastest = min(min(each.samples_ns[0]) for each in rounds) / 1e6
-        assert fastest == pytest.approx(self.slowness(self.folder()), abs=0.05)
-
-    def test_resuming_takes_up_the_builds(self) -> None:
+    def test_resuming_takes_up_what_is_left(self) -> None:
         class Stopping(Recorder):
             def result(self, record: Record) -> None:
                 super().result(record)
-                if self.told.count(("result", "ok")) == 4:
+                if self.told.count(("result", "ok")) == 2:
                     raise KeyboardInterrupt
 
-        plan = self.plan(3, 2)
+        plan = self.plan(3)
         first = self.run(plan, progress=Stopping())
-        assert len(first.stored) == 4
-        left = [row for row in plan.rows if row.process == 2]
-        assert set(first.interrupted) < {row.label for row in left}, "all builds come before the second processes"
-        assert len(first.interrupted) == 2
+        assert len(first.stored) == 2
+        assert first.interrupted == (plan.rows[2].label,)
         with pytest.raises(BakeoffError, match="--resume"):
-            self.run(self.plan(2, 2), resume=True)
-        kept = [self.slowness(entry.cache_folder) for entry in plan.rows[:3]]
+            self.run(self.plan(2), resume=True)
         done = self.run(plan, resume=True)
         assert {entry.id for entry in first.stored} < {entry.id for entry in done.stored}
         seeds = {entry.record.order_seed for entry in done.stored}
         assert len(seeds) == 1, "the order is that of the sweep that was interrupted"
-        assert [entry.record.position for entry in sorted(done.stored, key=_created)] == [1, 2, 3, 4, 5, 6]
-        assert [entry.record.build_number for entry in done.stored] == [1, 2, 3, 1, 2, 3]
-        assert [cache_state(entry.record) for entry in done.stored[3:]] == ["warm"] * 3
-        assert self.slowness(self.folder()) < min(kept) + NEAR
-        assert (done.interrupted, len(load_all(paths.runs_folder()).current)) == ((), 6)
+        assert [entry.record.position for entry in sorted(done.stored, key=_created)] == [1, 2, 3]
+        assert [cache_state(entry.record) for entry in done.stored] == ["cold", "warm", "warm"]
+        assert (done.interrupted, len(load_all(paths.runs_folder()).current)) == ((), 3)
 
     def test_a_build_that_was_cut_off_begins_anew(self) -> None:
-        plan = self.plan(2)
-        folder = plan.rows[1].cache_folder
+        plan = self.plan()
+        folder = plan.rows[0].cache_folder
         folder.mkdir(parents=True)
         (folder / "slowness").write_text("0.001")
         (folder / "half.part").write_text("")
         done = self.run(plan)
-        assert [cache_state(entry.record) for entry in done.stored] == ["cold", "cold"]
+        assert [cache_state(entry.record) for entry in done.stored] == ["cold"]
         assert not list(paths.cache_folder().rglob("half.part"))
 
 
 def cache_state(record: Record) -> str:
     assert record.measurement.build is not None
     return record.measurement.build.cache
-
-
-def median_ms(entry: Stored) -> float:
-    assert entry.record.latency is not None
-    return entry.record.latency.median_ms

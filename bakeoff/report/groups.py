@@ -128,7 +128,8 @@ def tables(
 ) -> list[Table]:
     """Return a table for each group: the machine that measured last first, otherwise in the order of the rows.
 
-    Ceilings come from `measured` and from the records `every`, or from `rows` alone if `every` is empty. If titles are equal, what tells the tables apart is added to them.
+    Ceilings come from `measured` and from the records `every`, or from `rows` alone if `every` is empty. If titles are
+    equal, what tells the tables apart is added to them.
     """
     rows = tuple(rows)
     found = [_table(group, measured, every or rows) for group in groups(rows)]

@@ -135,8 +135,7 @@ def sentences(record: Record | PipelineRecord) -> list[str]:
     if seen is None:
         return []
     shared = isinstance(record, PipelineRecord) and record.how == "interleaved"
-    found = [*_figures(seen, record.monitored_window_ns, shared), *_throttled(seen), *_cost(seen)]
-    return [*found, *(f"not monitored: {text}" for text in seen.missing)]
+    return [*_figures(seen, record.monitored_window_ns, shared), *of_monitor(seen)]
 
 
 def _figures(seen: Monitored, window_ns: tuple[int, int] | None, shared: bool) -> Iterator[str]:
@@ -177,18 +176,15 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= _LARGE else f"{value:.3g}"
 
 
-def _throttled(seen: Monitored) -> Iterator[str]:
+def of_monitor(seen: Monitored) -> Iterator[str]:
+    """Yield throttling, the share of one core that sampling took, by the median cost of a sample, and gaps."""
     for each in seen.throttled:
         yield f"throttled by {each.reason} in {each.share:.0%} of the samples ({each.device})"
-
-
-def _cost(seen: Monitored) -> Iterator[str]:
-    """Yield the share of one core that sampling took, by the median cost of a sample in its interval."""
-    if seen.cost is None:
-        return
-    every = ", ".join(f"{group} every {seconds:g} s" for group, seconds in seen.cost.ran_s.items())
-    note = f"; {seen.cost.note}" if seen.cost.note else ""
-    yield f"the monitor took {seen.cost.sampling_share:.2%} of one core while sampling ({every}){note}"
+    if seen.cost is not None:
+        every = ", ".join(f"{group} every {seconds:g} s" for group, seconds in seen.cost.ran_s.items())
+        note = f"; {seen.cost.note}" if seen.cost.note else ""
+        yield f"the monitor took {seen.cost.sampling_share:.2%} of one core while sampling ({every}){note}"
+    yield from (f"not monitored: {text}" for text in seen.missing)
 
 
 def out_of_time(what: OutOfTime, stored: Sequence[Stored], resume: str) -> tuple[Block | Section, ...]:

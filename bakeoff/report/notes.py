@@ -179,7 +179,7 @@ def _number(value: float) -> str:
 def of_monitor(seen: Monitored) -> Iterator[str]:
     """Yield throttling, the share of one core that sampling took, by the median cost of a sample, and gaps."""
     for each in seen.throttled:
-        yield f"throttled by {each.reason} in {each.share:.0%} of the samples ({each.device})"
+        yield f"throttled by {each.reason} in {each.share:.1%} of the samples ({each.device})"
     if seen.cost is not None:
         every = ", ".join(f"{group} every {seconds:g} s" for group, seconds in seen.cost.ran_s.items())
         note = f"; {seen.cost.note}" if seen.cost.note else ""

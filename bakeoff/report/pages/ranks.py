@@ -49,7 +49,7 @@ def document(reports: Sequence[RanksReport], scaling: tuple[Mapping[int, float],
 
 def _title(report: RanksReport) -> str:
     name = shorten(report.name, _NAME) or "session"
-    return f"{name}: {len(report.rows)} of {counted(report.expected, 'rank')}"
+    return f"{name}: {len(report.rows)} of {counted(report.world, 'rank')}"
 
 
 def _of_run(report: RanksReport) -> Iterator[Block]:

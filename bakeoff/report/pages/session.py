@@ -249,7 +249,7 @@ def _notes(record: SessionRecord) -> Iterator[Block | None]:
     seen = record.monitored or Monitored()
     notes = [(each.device, each.note) for each in seen.energy if each.note]
     notes += _cost(record.cost, record.ns)
-    notes += [("monitor", text) for text in of_monitor(seen)]
+    notes += [("", text) for text in of_monitor(seen)]
     notes += [(each.code, each.text) for each in record.findings]
     yield from first_of(_facts(notes), _MOST)
 

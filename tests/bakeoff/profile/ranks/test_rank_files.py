@@ -38,20 +38,6 @@ def test_many_missing_ranks_are_one_sentence(tmp_path: Path) -> None:
     assert missing.text.startswith("ranks 0-1, 3-5, 7-8 of 9 have no file")
 
 
-def test_ranks_that_were_expected_are_missing(tmp_path: Path) -> None:
-    write(tmp_path, lockstep((5, 5)))
-    report = aggregate(tmp_path, expect=3)
-    assert report.missing == (2,)
-    assert aggregate(tmp_path, expect=2).problems == ()
-
-
-@pytest.mark.parametrize("expect", [0, -1, 65_537, 10**18])
-def test_an_expectation_that_cannot_be_is_refused(tmp_path: Path, expect: int) -> None:
-    with pytest.raises(BakeoffError) as refused:
-        aggregate(write(tmp_path, lockstep((5, 5))), expect)
-    assert refused.value.code == "bad-option"
-
-
 def test_files_of_another_run_are_foreign(tmp_path: Path) -> None:
     write(tmp_path, lockstep(SLOW_2))
     other = on(record(4, world=8), group="another")

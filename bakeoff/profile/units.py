@@ -32,7 +32,7 @@ class Notes:
             texts[text] = texts.get(text, 0) + count
 
     def has_room(self, held: Sized, most: int, what: str) -> bool:
-        """Return whether a bounded collection takes one more; note once that it does not."""
+        """Return whether a bounded collection takes one more; note that it does not."""
         if len(held) < most:
             return True
         self.add("left-out", f"{most} {what} are kept, not further ones")

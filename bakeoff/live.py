@@ -54,8 +54,7 @@ class Swept:
     finals: tuple[StoredComparison, ...] = ()
     """Comparisons of the two best rows of each input set."""
     held: Records | None = None
-    """All records of the folder after the sweep; the table takes ceilings and the machine's drift between sweeps from
-    them."""
+    """All records of the folder after the sweep; the table takes ceilings from them."""
 
     @property
     def records(self) -> tuple[Record, ...]:

@@ -169,9 +169,8 @@ ITEMS = {
     ],
     "ranks": [
         "python -m torch.distributed.run --nproc-per-node 2 ranks.py",
-        "bakeoff session aggregate glob:sessions/*-* --expect 2",
-        "bakeoff session aggregate glob:sessions/*-* --expect 2 --json",
-        "bakeoff session aggregate glob:sessions/*-* --expect 3",
+        "bakeoff session aggregate glob:sessions/*-*",
+        "bakeoff session aggregate glob:sessions/*-* --json",
     ],
     "final": [f"bakeoff sweep {TOY} --backends eager,torch.export --json", "bakeoff table toy"],
     "compare": [

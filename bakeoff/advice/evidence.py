@@ -10,13 +10,13 @@ from bakeoff.models.grouping import grouped
 from bakeoff.models.pipelines import own_gains
 from bakeoff.models.words import counted
 from bakeoff.record.account import account_lines, steady
-from bakeoff.record.comparable import computation_in, computation_of, differences, may_divide, subject_key
+from bakeoff.record.comparable import computation_in, computation_of, may_divide
 from bakeoff.record.floor import floor
 from bakeoff.record.forecast import calls_ms
 from bakeoff.record.pipeline import PipelineRecord, Profile, Ranking, SlotProgram
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.record.verdict import LEAST_DIFFERENCE
-from bakeoff.trace.table import ProfileRow, ProfileTable, RankedRow, operators_scale, profile_table, ranked
+from bakeoff.trace.table import ProfileTable, RankedRow, operators_scale, profile_table, ranked
 from bakeoff.variant import Variant
 
 Strength = Literal["information", "small", "notice", "strong"]
@@ -101,12 +101,12 @@ class Evidence:
     """Video frames per unit."""
     frame_rate: float
     """Video frames per second that the model was made for; 0 if it was made for none."""
-    phases: Sequence[PhaseFact]
-    glue_ms: float
-    unattributed_ms: float
-    copied_mib: float
+    phases: Sequence[PhaseFact] = ()
+    glue_ms: float = 0.0
+    unattributed_ms: float = 0.0
+    copied_mib: float = 0.0
     """Inputs and state copied between buffers, in MiB per unit."""
-    busy_ms: float | None
+    busy_ms: float | None = None
     """None if nothing shows what runs inside a phase."""
     ran: Sequence[RankedRow] = ()
     """The longest kernels; on a CPU, the longest operators by own time."""
@@ -125,8 +125,6 @@ class Evidence:
     """Peak use of the device's memory, as a share of all of it, and a text that says so."""
     device_findings: Sequence[tuple[str, str]] = ()
     """Code and text of the record's findings, for example that the GPU was throttled."""
-    best_mix: tuple[str, float, str] | None = None
-    """The fastest mix of the same subject in the records that is ok: mix, milliseconds per unit, record id."""
 
 
 _Way = tuple[str, Quantisation]
@@ -155,7 +153,11 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
         unit_ms=table.unit_ms,
         frames=round(mean(units.frames[place] for place in chosen)) if record.frame_rate else 0,
         frame_rate=record.frame_rate,
-        phases=[_phase(row, launches.get(row.phase.name)) for row in table.rows if row.phase.kind == "phase"],
+        phases=[
+            PhaseFact(row.phase.name, row.phase.ms, row.busy_ms, row.host_wait_ms, launches.get(row.phase.name))
+            for row in table.rows
+            if row.phase.kind == "phase"
+        ],
         glue_ms=between.get("glue", 0.0),
         unattributed_ms=between.get("unattributed", 0.0),
         copied_mib=mean(units.copied_bytes[place] for place in chosen) / 2**20,
@@ -170,7 +172,6 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
         steady_units=len(chosen),
         memory=_memory(record),
         device_findings=[(finding.code, finding.text) for finding in record.measurement.findings],
-        best_mix=_best_mix(record, records.pipelines),
     )
 
 
@@ -180,10 +181,6 @@ def _own_gains(record: PipelineRecord, table: ProfileTable) -> list[tuple[str, s
         return []
     phases_ms = {row.phase.name: row.phase.ms for row in table.rows if row.phase.kind == "phase"}
     return list(rules(record.unit, table.unit_ms, phases_ms, record.sizes))
-
-
-def _phase(row: ProfileRow, launches: float | None) -> PhaseFact:
-    return PhaseFact(row.phase.name, row.phase.ms, row.busy_ms, row.host_wait_ms, launches)
 
 
 def _busy(table: ProfileTable, profile: Profile) -> float | None:
@@ -282,20 +279,6 @@ def _floors(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[FloorF
                 continue
             name = program.name
             yield FloorFact(name, inside, least.ms * record.calls[name], least.bound, program.part)
-
-
-def _best_mix(record: PipelineRecord, stored: Sequence[StoredPipeline]) -> tuple[str, float, str] | None:
-    """Return the fastest ok mix of the same subject, machine, code and libraries: mix, ms per unit, record id."""
-    found: list[tuple[float, str, str]] = []
-    for entry in stored:
-        other, units = entry.record, entry.record.measurement.units
-        same = subject_key(other) == subject_key(record) and not differences(other, record)
-        if same and other.status == "ok" and units is not None and steady(units):
-            found.append((mean(units.wall_ns[place] for place in steady(units)) / 1e6, str(other.mix), entry.id))
-    if not found:
-        return None
-    ms, mix, name = min(found)
-    return mix, ms, name
 
 
 def slope(times_ms: Sequence[float], places: Sequence[int] | None = None) -> tuple[float, float, float] | None:

@@ -15,7 +15,7 @@ DEADBAND = 0.05
 MOST_MEMORY = 0.90
 FEWEST_FOR_TREND = 12
 _SLOW_OF_BUSY, _LEAST_SHARE_OF_FLOOR, _LEAST_OF_UNIT = 0.05, 0.30, 0.20
-_LEAST_TREND, _SLOW_RESPONSE_MS = 0.05, 250.0
+_LEAST_TREND = 0.05
 _SLOW_KERNELS = (
     (
         ("slow_conv_dilated", "vol2col", "col2vol"),
@@ -181,23 +181,10 @@ def too_slow(facts: Evidence) -> Iterator[Advice]:
     period = 1000 * facts.frames / facts.frame_rate if facts.frame_rate else 0.0
     if not period or facts.unit_ms <= period:
         return
-    frames, known = "a frame" if facts.frames == 1 else f"{facts.frames:g} frames", ""
-    if facts.best_mix is not None:
-        mix, ms, record = facts.best_mix
-        is_faster = ms < facts.unit_ms
-        fastest = f"the fastest in the records takes {ms:.1f} ms: {mix} ({record})"
-        known = f"; {fastest if is_faster else 'no mix in the records is faster'}"
+    frames = "a frame" if facts.frames == 1 else f"{facts.frames:g} frames"
     evidence = f"{facts.unit_ms:.1f} ms for {frames} of {period:.1f} ms at {facts.frame_rate:g} a second"
-    says = f"{1 - period / facts.unit_ms:.0%} less is needed{known}"
+    says = f"{1 - period / facts.unit_ms:.0%} less is needed"
     yield Advice("too-slow", "", evidence, says, None, "information")
-
-
-def response(facts: Evidence) -> Iterator[Advice]:
-    """Report how much later the effect of an action is seen, if that is late."""
-    if facts.unit in ("frame", "block") and 2 * facts.unit_ms > _SLOW_RESPONSE_MS:
-        late = f"{facts.unit_ms:.0f} to {2 * facts.unit_ms:.0f} ms"
-        evidence = f"an action is seen one to two {facts.unit}s later: {late}"
-        yield Advice("response", "", evidence, "only a shorter unit changes that", None, "information")
 
 
 def disturbances(facts: Evidence) -> Iterator[Advice]:
@@ -217,7 +204,7 @@ def contention(facts: Evidence) -> Iterator[Advice]:
 
 RULES = (
     launch_bound, slow_kernel, better_variant, far_from_floor, copies, sync_inside, glue, of_the_loop,
-    compiling, trend, too_slow, response, vram, disturbances, contention,
+    compiling, trend, too_slow, vram, disturbances, contention,
 )  # fmt: skip
 
 

@@ -22,21 +22,20 @@ def aggregate(
         list[str],
         typer.Argument(metavar="DIR...", help="Folder of a run's rank files; several runs are compared by world size."),
     ],
-    expect: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="How many ranks there must be; exit 1 if one is missing or unreadable."),
-    ] = None,
     html: Annotated[bool, typer.Option("--html", help="Write a page of each run beside its ranks' files.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the ranks of a run side by side: what differs, who waits for whom, the rate of all together."""
+    """Show the ranks of a run side by side: what differs, who waits for whom, the rate of all together.
+
+    Ends with 1 if a rank is missing or unreadable.
+    """
     from bakeoff.machine.files import write_atomically
     from bakeoff.profile.ranks.aggregate import aggregate as aggregated
     from bakeoff.profile.ranks.aggregate import scaling_of
     from bakeoff.report.pages.ranks import document
     from bakeoff.report.render import html as pages
 
-    reports = [aggregated(Path(named("DIR", folder)), expect) for folder in folders]
+    reports = [aggregated(Path(named("DIR", folder))) for folder in folders]
     scaling = scaling_of(reports)
     written = [Path(report.folder) / "ranks.html" for report in reports] if html else []
     for path, report in zip(written, reports, strict=False):  # none without --html
@@ -47,11 +46,10 @@ def aggregate(
         print_document(document(reports, scaling))
         if written:
             print_written(written)
-    broken = [report for report in reports if not report.is_whole]
-    if expect is not None and broken:
-        lost, expected = len(broken[0].missing) + len(broken[0].unreadable), broken[0].expected
-        text = f"{lost} of {counted(expected, 'rank is', 'ranks are')} missing or unreadable"
-        fail(f"{broken[0].folder}: {text}", 1, "check-failed")
+    if broken := next((report for report in reports if not report.is_whole), None):
+        lost = len(broken.missing) + len(broken.unreadable)
+        text = f"{lost} of {counted(broken.world, 'rank is', 'ranks are')} missing or unreadable"
+        fail(f"{broken.folder}: {text}", 1, "check-failed")
 
 
 @sessions.command()

@@ -9,19 +9,6 @@ from bakeoff.record.monitor import Monitored
 GpuQuantity = Literal["memory", "busy", "sm_active", "temperature", "power", "clocks", "throttle"]
 """`busy` is the share of NVML's sample period in which any kernel ran; it does not say how much of the GPU was used."""
 CpuQuantity = Literal["process", "memory", "load", "energy"]
-UNITS = {
-    "gpu.memory": "MiB",
-    "gpu.busy": "%",
-    "gpu.sm_active": "%",
-    "gpu.temperature": "C",
-    "gpu.power": "W",
-    "gpu.clock": "MHz",
-    "cpu.process": "%",
-    "cpu.process_memory": "MiB",
-    "cpu.memory": "MiB",
-    "cpu.load": "",
-}
-"""Unit of each series. `cpu.process` is in percent of one core, so four busy threads are 400 %."""
 MIB = 1 << 20
 LATEST, STOP = b"latest", b"stop"
 """Commands to a monitor process."""

@@ -10,9 +10,9 @@ from math import isfinite
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from bakeoff.monitor.request import UNITS, Probe, Reading, joined
+from bakeoff.monitor.request import Probe, Reading, joined
 from bakeoff.monitor.series import Histogram, Series
-from bakeoff.record.monitor import MonitorCost, Monitored, SeriesRecord
+from bakeoff.record.monitor import SERIES, MonitorCost, Monitored, SeriesRecord
 
 MOST_SHARE = 0.005
 """Largest share of an interval that one sample may take; above it the interval doubles."""
@@ -167,7 +167,7 @@ class Sampler:
         return replace(
             joined([Monitored(missing=tuple(self._missing)), *filter(None, reports)]),
             series=tuple(
-                SeriesRecord(name, UNITS.get(name, ""), source, series.points())
+                SeriesRecord(name, SERIES.get(name, ("", ""))[1], source, series.points())
                 for (name, source), series in self._series.items()
             ),
             cost=MonitorCost(

@@ -2,12 +2,13 @@
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.words import counted
 from bakeoff.profile.stages import Stage
+from bakeoff.record.monitor import SERIES
 
 if TYPE_CHECKING:
     from bakeoff.profile.session import Session
@@ -16,15 +17,6 @@ _PATIENCE_S = 1.0
 """Longest wait at the end for a line under way, as on a terminal that was halted by Ctrl-S."""
 _PHASES, _FINDINGS = 6, 3
 """Largest numbers of phases and findings shown: the longest phases, the last findings."""
-_LATEST: Mapping[str, str] = {
-    "gpu.memory": "GPU {:,.0f} MiB",
-    "gpu.power": "{:.0f} W",
-    "gpu.busy": "some kernel ran {:.0f} %",
-    "gpu.sm_active": "SMs active {:.0f} %",
-    "gpu.temperature": "{:.0f} C",
-    "cpu.process": "process {:.0f} % of a core",
-    "cpu.process_memory": "{:,.0f} MiB",
-}
 
 
 class Live:
@@ -63,7 +55,11 @@ class Live:
 def line_of(session: "Session") -> str:
     """Return the line shown: units and rates, shares of phases so far, the monitor's last values, the last findings."""
     latest = session.latest()
-    values = ", ".join(text.format(latest[name]) for name, text in _LATEST.items() if name in latest)
+    values = ", ".join(
+        f"{label} {latest[name]:{',.0f' if latest[name] >= 10 else '.2g'}} {unit}".rstrip()
+        for name, (label, unit) in SERIES.items()
+        if name in latest
+    )
     findings = [f"{finding.code}: {finding.text}" for finding in session.notes.findings()[-_FINDINGS:]]
     return one_line("; ".join(filter(None, [*_progress(session), values, *findings])))
 

@@ -175,10 +175,8 @@ class Recording:
             self.notes.add("misused", f"parameters of '{clean(name)}' cannot be read: {error_text(error)}")
             return
         with self.lock:
-            if found.name in self.models or len(self.models) < MOST_MODELS:
+            if found.name in self.models or self.notes.has_room(self.models, MOST_MODELS, "models"):
                 self.models[found.name] = found
-            else:
-                self.notes.add("left-out", f"{MOST_MODELS} models are kept, not further ones as '{found.name}'")
 
     def sample(self, name: str, value: object, unit: str = "") -> None:
         """Add a value to a series of the pipeline's own, such as the length of a queue."""
@@ -190,8 +188,7 @@ class Recording:
         with self.lock:
             entry = self._sampled.get(name)
             if entry is None:
-                if len(self._sampled) >= MOST_SAMPLED:
-                    self.notes.add("left-out", f"{MOST_SAMPLED} series are kept, not further ones")
+                if not self.notes.has_room(self._sampled, MOST_SAMPLED, "series"):
                     return
                 entry = self._sampled[name] = Series(self._points), clean(unit)
             entry[0].add(t_ns, found)

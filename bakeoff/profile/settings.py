@@ -5,25 +5,33 @@ refused, so that a misspelt one is not ignored.
 """
 
 import reprlib
-import tomllib
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
+import msgspec
+from msgspec import Meta
+
+from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.plain_file import open_plain
 from bakeoff.models.types import Scalar
 
-ReportFormat = Literal["html", "json", "both"]
+Flag = Annotated[bool, Meta(description="true or false")]
+Seconds = Annotated[float, Meta(ge=0.05, le=3600, description="a number from 0.05 to 3600")]
+Points = Annotated[int, Meta(ge=2, le=1_000_000, description="a whole number from 2 to 1000000")]
+Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+ReportFormat = Annotated[Literal["html", "json", "both"], Meta(description="html, json or both")]
+Folder = Annotated[str, Meta(min_length=1, pattern="^[^\\0\ud800-\udfff]*$", description="text")]
+Tags = Annotated[Mapping[str, Scalar], Meta(description="a table of tags")]
 SECTION = "profiling"
 """Table of a file that contains the keys; they may also be at the top of the file."""
 IGNORED = ("profile_inference_steps", "profile_vae_decode", "profile_text_encoding")
 """Keys of Inferix that nothing reads in Inferix either: they are accepted with a warning that they do nothing."""
-LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.05, 3600.0
 MOST_TAGS, MOST_TAG_LETTERS = 64, 1024
 _REPR = reprlib.Repr()
 _REPR.maxlevel = 2
@@ -48,46 +56,53 @@ _CPU: Mapping[str, tuple[str, ...]] = {
 class Settings:
     """Settings of what is recorded and shown. The defaults record nothing."""
 
-    enabled: bool = False
-    real_time_display: bool = False
+    enabled: Flag = False
+    real_time_display: Flag = False
     """Show the unit, shares of phases, rates and memory while a session runs."""
-    display_interval: float = 5.0
+    display_interval: Seconds = 5.0
     """Seconds between refreshes of the display."""
-    gpu_monitor_interval: float = 0.5
+    gpu_monitor_interval: Seconds = 0.5
     """Seconds between samples of a GPU."""
-    cpu_monitor_interval: float = 1.0
-    monitor_gpu_memory: bool = True
-    monitor_gpu_utilization: bool = True
+    cpu_monitor_interval: Seconds = 1.0
+    monitor_gpu_memory: Flag = True
+    monitor_gpu_utilization: Flag = True
     """Share of the last sample period in which any kernel ran, and SM activity if the GPU reports it."""
-    monitor_gpu_temperature: bool = True
-    monitor_gpu_power: bool = True
+    monitor_gpu_temperature: Flag = True
+    monitor_gpu_power: Flag = True
     """Power, energy, clocks and reasons for lower clocks."""
-    monitor_cpu_usage: bool = True
+    monitor_cpu_usage: Flag = True
     """CPU time of the process and its descendants, the machine's load, and the CPU's energy if RAPL provides it."""
-    monitor_system_memory: bool = True
-    generate_final_report: bool = True
+    monitor_system_memory: Flag = True
+    generate_final_report: Flag = True
     """Write the page or JSON at the end of a session; the record is written in any case."""
     report_format: ReportFormat = "both"
-    save_raw_data: bool = False
+    save_raw_data: Flag = False
     """Write every sample of the monitors beside the record."""
-    output_dir: str = "profiles"
-    max_data_points: int = 2_000
+    output_dir: Folder = "profiles"
+    max_data_points: Points = 2_000
     """Largest number of points of a series; neighbours merge beyond it."""
-    profile_diffusion_steps: bool = True
+    profile_diffusion_steps: Flag = True
     """Record steps, the finest level."""
-    profile_block_computation: bool = True
+    profile_block_computation: Flag = True
     """Record units."""
-    profile_model_parameters: bool = True
-    overhead_limit: float = 0.01
+    profile_model_parameters: Flag = True
+    overhead_limit: Share = 0.01
     """Largest share of a session's time that recording may cost; above it the finest level is dropped, with a
     finding."""
-    session_tags: Mapping[str, Scalar] = field(default_factory=dict)
+    session_tags: Tags = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check all values. Raises BakeoffError, code bad-option, for a value that its key does not accept."""
         for key, kind in _kinds().items():
-            _check(key, kind, getattr(self, key))
-        check_tags(self.session_tags)
+            value = getattr(self, key)
+            if key == "session_tags" and isinstance(value, Mapping):
+                check_tags(value)
+                continue
+            try:
+                object.__setattr__(self, key, msgspec.convert(value, kind))
+            except msgspec.ValidationError as error:
+                text = f"{key} is {_short(value)}; give {kind.__metadata__[0].description}"
+                raise BakeoffError(text, "bad-option") from error
 
     @classmethod
     def load(cls, path: str | Path) -> "Settings":
@@ -115,10 +130,6 @@ class Settings:
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
             text = f"{origin}: unknown key {_short(first)}{more}{meant(str(first), known)}; known: {', '.join(known)}"
             raise BakeoffError(text, "bad-option")
-        for key, kind in _kinds().items():
-            value = found.get(key)
-            if kind is float and type(value) is int and abs(value) < _INT64:
-                found[key] = float(value)
         try:
             return cls(**found)
         except BakeoffError as error:
@@ -159,7 +170,7 @@ _INFERIX = {"real_time_display": True, "max_data_points": 10_000, "output_dir": 
 
 @cache
 def _kinds() -> Mapping[str, Any]:
-    return get_type_hints(Settings)
+    return get_type_hints(Settings, include_extras=True)
 
 
 def check_tags(tags: Mapping[str, Any]) -> None:
@@ -178,25 +189,6 @@ def check_tags(tags: Mapping[str, Any]) -> None:
             raise BakeoffError(f"tag {_short(key)} is longer than {MOST_TAG_LETTERS} characters", "bad-option")
         if not _is_text(key) or not _is_text(str(value)):
             raise BakeoffError(f"tag {_short(key)} is no text that UTF-8 can hold; give other characters", "bad-option")
-
-
-def _check(key: str, kind: Any, value: object) -> None:
-    least, most = (0.0, 1.0) if key == "overhead_limit" else (LEAST_INTERVAL_S, MOST_INTERVAL_S)
-    good, wanted = True, ""
-    if kind is bool:
-        good, wanted = type(value) is bool, "true or false"
-    elif kind is str:
-        good, wanted = isinstance(value, str) and value != "" and "\0" not in value and _is_text(value), "text"
-    elif kind is ReportFormat:
-        good, wanted = isinstance(value, str) and value in get_args(ReportFormat), "html, json or both"
-    elif kind is int:
-        good, wanted = type(value) is int and 2 <= value <= 1_000_000, "a whole number from 2 to 1000000"
-    elif kind is float:
-        good, wanted = type(value) is float and least <= value <= most, f"a number from {least:g} to {most:g}"
-    elif key == "session_tags":
-        good, wanted = isinstance(value, Mapping), "a table of tags"
-    if not good:
-        raise BakeoffError(f"{key} is {_short(value)}; give {wanted}", "bad-option")
 
 
 def _is_text(value: str) -> bool:
@@ -233,18 +225,13 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise BakeoffError(text, "not-readable") from error
     if len(data) > MOST_BYTES:
         raise BakeoffError(f"settings {path} are larger than {MOST_BYTES >> 20} MiB; give a smaller file", "bad-option")
+    kind, decode = "TOML", msgspec.toml.decode
     if path.suffix in (".yaml", ".yml"):
-        import yaml
-
-        try:
-            found = yaml.safe_load(data)
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
-            lines = str(error).splitlines()
-            raise BakeoffError(f"settings {path} are no YAML: {lines[0] if lines else error}", "bad-option") from error
-        if isinstance(found, Mapping):
-            return found
-        raise BakeoffError(f"settings {path} hold no keys; write them as key: value", "bad-option")
+        kind, decode = "YAML", msgspec.yaml.decode
     try:
-        return tomllib.loads(data.decode())
-    except (ValueError, RecursionError) as error:
-        raise BakeoffError(f"settings {path} are no TOML: {error}", "bad-option") from error
+        found = decode(data)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise BakeoffError(f"settings {path} are no {kind}: {one_line(str(error))[:300]}", "bad-option") from error
+    if isinstance(found, Mapping):
+        return found
+    raise BakeoffError(f"settings {path} hold no keys; write them as key: value", "bad-option")

@@ -1,7 +1,7 @@
 """Units, steps and notes of a session in bounded memory: totals by kind, the first and last units in full, series."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import NamedTuple
@@ -30,6 +30,13 @@ class Notes:
             if text not in texts and len(texts) >= MOST_TEXTS:
                 text = next(iter(texts))
             texts[text] = texts.get(text, 0) + count
+
+    def has_room(self, held: Sized, most: int, what: str) -> bool:
+        """Return whether a bounded collection takes one more; note that it does not."""
+        if len(held) < most:
+            return True
+        self.add("left-out", f"{most} {what} are kept, not further ones")
+        return False
 
     def take(self, earlier: "Notes") -> None:
         """Add the notes of an earlier collection."""
@@ -176,9 +183,7 @@ class UnitBook:
     def _phase(self, name: str, start_ns: int, ns: int) -> None:
         series = self._phases.get(name)
         if series is None:
-            if len(self._phases) >= MOST_PHASE_SERIES:
-                text = f"times by unit are kept of {MOST_PHASE_SERIES} phases, not of further ones"
-                self._notes.add("left-out", text)
+            if not self._notes.has_room(self._phases, MOST_PHASE_SERIES, "phases' times by unit"):
                 return
             series = self._phases[name] = Series(self._points)
         series.add(start_ns, ns)
@@ -202,8 +207,7 @@ class UnitBook:
         with self._lock:
             found = self._steps.get(place)
             if found is None:
-                if len(self._steps) >= MOST_STEPS:
-                    self._notes.add("left-out", f"{MOST_STEPS} step indices are kept, not further ones")
+                if not self._notes.has_room(self._steps, MOST_STEPS, "step indices"):
                     return
                 found = self._steps[place] = _Step(0, 0, ns, ns, None)
             found.ns += ns

@@ -4,8 +4,23 @@ Times are monotonic nanoseconds from the start of what was watched. A quantity t
 absent, never zero, and `missing` gives the reason.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+SERIES: Mapping[str, tuple[str, str]] = {
+    "gpu.power": ("GPU power", "W"),
+    "gpu.memory": ("GPU memory", "MiB"),
+    "gpu.busy": ("some kernel ran", "%"),
+    "gpu.sm_active": ("SMs active", "%"),
+    "gpu.temperature": ("GPU temperature", "C"),
+    "gpu.clock": ("GPU clock", "MHz"),
+    "cpu.process": ("CPU of its processes", "%"),
+    "cpu.process_memory": ("memory of its processes", "MiB"),
+    "cpu.memory": ("memory in use", "MiB"),
+    "cpu.load": ("load average", ""),
+}
+"""Label and unit of each series of a monitor, in the order in which they are shown. `cpu.process` is in percent of one
+core, so four busy threads are 400 %."""
 
 
 @dataclass(frozen=True, slots=True)

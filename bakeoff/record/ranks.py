@@ -116,11 +116,10 @@ class RanksReport:
     """Environment of the lowest rank, as are name, parallelism and tags."""
     world: int
     """Number of ranks as the records state it."""
-    expected: int
     rows: tuple[RankRow, ...]
     """Ordered by rank."""
     missing: tuple[int, ...]
-    """Expected ranks that no file names."""
+    """Ranks that no file names."""
     unreadable: tuple[str, ...]
     """Names of files."""
     problems: tuple[Problem, ...]
@@ -141,5 +140,5 @@ class RanksReport:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every expected rank and every file of a rank could be read."""
+        """Whether every rank and every file of a rank could be read."""
         return not (self.missing or self.unreadable)

@@ -5,7 +5,7 @@ Texts are plain: each renderer escapes them, and keeps each on one line whatever
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from bakeoff.models.grouping import grouped
@@ -185,6 +185,19 @@ def section(heading: str, made: Iterable[Block | Section | None]) -> Section | N
 def blocks(*made: Block | Section | None) -> tuple[Block | Section, ...]:
     """Return the blocks that are not None."""
     return tuple(block for block in made if block is not None)
+
+
+def first_of(block: Block | None, most: int) -> Iterator[Block]:
+    """Yield a table or list with its first rows or items alone, and how many more there are; another block as it is."""
+    count = 0
+    if isinstance(block, Table):
+        count, block = len(block.rows), replace(block, rows=block.rows[:most])
+    elif isinstance(block, Listed):
+        count, block = len(block.items), replace(block, items=block.items[:most])
+    if block is not None:
+        yield block
+    if count > most:
+        yield Text(f"and {count - most} more, in the JSON", tone="faint")
 
 
 def legend(headings: Iterable[Heading]) -> Listed | None:

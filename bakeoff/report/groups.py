@@ -8,16 +8,14 @@ figures decides what is current; a record is never compared with the present che
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from math import ceil
 
 from bakeoff.machine.floors import Ceiling
-from bakeoff.machine.identity import Machine, same_machine
+from bakeoff.machine.identity import Machine
 from bakeoff.models.component import Quantisation
 from bakeoff.models.grouping import grouped
 from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.models.words import counted
-from bakeoff.record.comparable import differences, may_divide, row_key, same_code, subject_key
+from bakeoff.record.comparable import differences, may_divide, row_key, subject_key
 from bakeoff.record.finalists import clock_of, representative
 from bakeoff.record.floor import best_ceilings
 from bakeoff.record.objective import Goal
@@ -52,20 +50,6 @@ def title(record: Record | PipelineRecord, machine: bool = True, batch: bool = T
     return ", ".join([f"{subject}{label}", *sizes, *[name] * machine, counted(record.threads, "thread"), weights])
 
 
-def drift(stored: Iterable[Stored], machine: Machine) -> float:
-    """Return the 95th percentile of the ratios, larger over smaller, of a row's medians in two sweeps of the same code.
-
-    The sweeps are successive ones on each host of `machine`. `USUAL` if there are fewer than 20 such ratios.
-    """
-    rows = grouped(
-        (row_key(entry.record), entry)
-        for entry in stored
-        if same_machine(entry.machine, machine) and entry.record.status == "ok" and entry.record.latency is not None
-    )
-    ratios = sorted(ratio for found in rows.values() for ratio in _ratios(found))
-    return ratios[ceil(_SHARE * len(ratios)) - 1] if len(ratios) >= _FEWEST else USUAL
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
     """A group of records, split into rows that may be compared with each other and stale ones."""
@@ -77,22 +61,12 @@ class Table:
     """Rows that must not be compared with the others, each with the reason."""
     ceilings: tuple[Ceiling, ...]
     """The ceilings from which the floors of all rows are computed."""
-    drift: float
-    """Ratio of times within which 95 % of the rows of this machine stay from one sweep to the next."""
     built: tuple[Stored, ...] = ()
     """Rows that were built for other GPUs; they are not compared with anything."""
 
     @property
     def first(self) -> Record:
         return (self.rows or self.built)[0].record
-
-
-USUAL = 1.7
-"""Drift if there are few records: the largest ratio that tests/trials/sweep_times.json has of a row's medians in two
-sweeps within a day, on a shared virtual machine (docs/method.md)."""
-_FEWEST = 20
-"""Least number of ratios; of fewer, the 95th percentile is the largest one."""
-_SHARE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +128,11 @@ def tables(
 ) -> list[Table]:
     """Return a table for each group: the machine that measured last first, otherwise in the order of the rows.
 
-    Ceilings come from `measured` and from the records `every`, or from `rows` alone if `every` is empty; the drift
-    between sweeps comes from the same records. If titles are equal, what tells the tables apart is added to them.
+    Ceilings come from `measured` and from the records `every`, or from `rows` alone if `every` is empty. If titles are
+    equal, what tells the tables apart is added to them.
     """
     rows = tuple(rows)
-    machines = {entry.machine.key: entry.machine for entry in rows}
-    drifts = {key: drift(every or rows, machine) for key, machine in machines.items()}
-    found = [_table(group, measured, every or rows, drifts) for group in groups(rows)]
+    found = [_table(group, measured, every or rows) for group in groups(rows)]
     last: dict[str, str] = {}
     for entry in rows:
         last[entry.machine.key] = max(last.get(entry.machine.key, ""), entry.record.created)
@@ -168,12 +140,7 @@ def tables(
     return [_told_apart(table, [other for other in found if other.title == table.title]) for table in found]
 
 
-def _table(
-    rows: Sequence[Stored],
-    measured: Sequence[StoredCeilings],
-    every: Sequence[Stored],
-    drifts: Mapping[str, float],
-) -> Table:
+def _table(rows: Sequence[Stored], measured: Sequence[StoredCeilings], every: Sequence[Stored]) -> Table:
     """Return the table of one group's rows, split into current and stale ones."""
     machine, threads = rows[0].machine, rows[0].record.threads
     heading = title(max((row.record for row in rows), key=_alike))
@@ -186,7 +153,6 @@ def _table(
         rows=tuple(entry for entry, reason in zip(rows, reasons, strict=True) if reason is None),
         stale=tuple((entry, reason) for entry, reason in zip(rows, reasons, strict=True) if reason is not None),
         ceilings=best_ceilings(every, measured, machine, threads),
-        drift=drifts[machine.key],
         built=built,
     )
 
@@ -262,15 +228,6 @@ def stated_over(found: Mapping[str, Record]) -> Record | None:
 def _changed_backend(record: Record, sources: Mapping[str, tuple[str, str]]) -> str | None:
     changed = [name for name, source in record.backends.items() if sources[name][1] != source]
     return f"measured with another source of its backend {', '.join(changed)}" if changed else None
-
-
-def _ratios(rows: Sequence[Stored]) -> Iterable[float]:
-    """Yield larger over smaller median of each two successive records of a row in different sweeps of equal code."""
-    ordered = sorted((entry.record for entry in rows), key=lambda record: record.created)
-    for one, other in pairwise(ordered):
-        if one.sweep != other.sweep and same_code(one, other) and one.latency and other.latency:
-            low, high = sorted((one.latency.median_ms, other.latency.median_ms))
-            yield high / low
 
 
 def speedup(record: Record, baseline: Record | None, goal: Goal = "latency") -> Speedup | None:

@@ -1,7 +1,7 @@
 """Texts below tables: findings, reasons, the selftest, monitors, advice, and what a time limit left out."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from statistics import median
 
@@ -11,7 +11,7 @@ from bakeoff.models.words import counted
 from bakeoff.plan.request import time_limit_text
 from bakeoff.record.comparable import same_code, subject_key
 from bakeoff.record.finalists import shared_modes
-from bakeoff.record.monitor import Monitored, Point, SeriesRecord
+from bakeoff.record.monitor import SERIES, Monitored, Point, SeriesRecord
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import MEASURED, Calibration, Record
@@ -110,19 +110,6 @@ def _try_key(record: Record) -> tuple[object, ...]:
     return subject_key(record), record.sweep, str(record.variant)
 
 
-_NAMES: Mapping[str, str] = {
-    "gpu.power": "GPU power",
-    "gpu.memory": "GPU memory",
-    "gpu.busy": "some kernel ran",
-    "gpu.sm_active": "SMs active",
-    "gpu.temperature": "GPU temperature",
-    "gpu.clock": "GPU clock",
-    "cpu.process": "CPU of its processes",
-    "cpu.process_memory": "memory of its processes",
-    "cpu.memory": "memory in use",
-    "cpu.load": "load average",
-}
-"""Names of monitored series, in the order in which they are shown; other series follow by their own names."""
 _LARGE = 100.0
 
 
@@ -132,14 +119,13 @@ def sentences(record: Record | PipelineRecord) -> list[str]:
     if seen is None:
         return []
     shared = isinstance(record, PipelineRecord) and record.how == "interleaved"
-    found = [*_figures(seen, record.monitored_window_ns, shared), *_throttled(seen), *_cost(seen)]
-    return [*found, *(f"not monitored: {text}" for text in seen.missing)]
+    return [*_figures(seen, record.monitored_window_ns, shared), *of_monitor(seen)]
 
 
 def _figures(seen: Monitored, window_ns: tuple[int, int] | None, shared: bool) -> Iterator[str]:
     """Yield a sentence with each series' mean and maximum, in the timed window if it has points, else over all time."""
     timed = window_ns is not None and any(_within(series, window_ns) for series in seen.series)
-    names, order = [series.name for series in seen.series], list(_NAMES)
+    names, order = [series.name for series in seen.series], list(SERIES)
     parts = []
     for series in sorted(seen.series, key=lambda each: order.index(each.name) if each.name in order else len(order)):
         points = _within(series, window_ns) if timed else series.points
@@ -167,25 +153,22 @@ def _figure(series: SeriesRecord, points: Sequence[Point], several: bool) -> str
     most = max(point.greatest for point in points)
     source = f" of {series.source}" if several else ""
     unit = f" {series.unit}" if series.unit else ""
-    return f"{_NAMES.get(series.name, series.name)}{source} {_number(mean)} and {_number(most)}{unit}"
+    return f"{SERIES.get(series.name, (series.name,))[0]}{source} {_number(mean)} and {_number(most)}{unit}"
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= _LARGE else f"{value:.3g}"
 
 
-def _throttled(seen: Monitored) -> Iterator[str]:
+def of_monitor(seen: Monitored) -> Iterator[str]:
+    """Yield throttling, the share of one core that sampling took, by the median cost of a sample, and gaps."""
     for each in seen.throttled:
-        yield f"throttled by {each.reason} in {each.share:.0%} of the samples ({each.device})"
-
-
-def _cost(seen: Monitored) -> Iterator[str]:
-    """Yield the share of one core that sampling took, by the median cost of a sample in its interval."""
-    if seen.cost is None:
-        return
-    every = ", ".join(f"{group} every {seconds:g} s" for group, seconds in seen.cost.ran_s.items())
-    note = f"; {seen.cost.note}" if seen.cost.note else ""
-    yield f"the monitor took {seen.cost.sampling_share:.2%} of one core while sampling ({every}){note}"
+        yield f"throttled by {each.reason} in {each.share:.1%} of the samples ({each.device})"
+    if seen.cost is not None:
+        every = ", ".join(f"{group} every {seconds:g} s" for group, seconds in seen.cost.ran_s.items())
+        note = f"; {seen.cost.note}" if seen.cost.note else ""
+        yield f"the monitor took {seen.cost.sampling_share:.2%} of one core while sampling ({every}){note}"
+    yield from (f"not monitored: {text}" for text in seen.missing)
 
 
 def out_of_time(what: OutOfTime, stored: Sequence[Stored], resume: str) -> tuple[Block | Section, ...]:

@@ -34,7 +34,7 @@ from bakeoff.record.verdict import Verdict, decide, failed_side
 from bakeoff.report.built import only_built, target_of, untargeted
 from bakeoff.report.document import Command, Link, Text
 from bakeoff.report.format import milliseconds
-from bakeoff.report.groups import USUAL, Table, current, name_of, shown_faster
+from bakeoff.report.groups import Table, current, name_of, shown_faster
 from bakeoff.report.sentences import GAIN, PAGE, REMARKS, RESULT
 from bakeoff.report.wording import (
     final_of,
@@ -49,6 +49,9 @@ from bakeoff.report.wording import (
 )
 
 _BEST: dict[Goal, str] = {"latency": "the lowest median", "throughput": "the most items a second"}
+DRIFT = 1.7
+"""Largest ratio that tests/trials/sweep_times.json has of a row's medians in two sweeps within a day, on a shared
+virtual machine (docs/method.md)."""
 LONG_P99 = 2.0
 """Ratio of a row's 99th percentile to its median from which on the text states it."""
 LEAST_P99 = 1.05
@@ -80,9 +83,10 @@ class Decision:
         times = [speeds_ms(entry.record, self.objective.goal) for entry in self.best]
         return times[1][0] / times[0][1] if len(times) == 2 and times[0][1] else 1.0
 
-    def is_far_ahead(self, drift: float) -> bool:
-        """Return whether the two best rows lie further apart than `drift`, and their medians' intervals apart too."""
-        if self.apart <= drift:
+    @property
+    def is_far_ahead(self) -> bool:
+        """Whether the two best rows lie further apart than sweeps drift, and their medians' intervals apart too."""
+        if self.apart <= DRIFT:
             return False
         first, second = (entry.record for entry in self.best)
         return shown_faster(first, second, self.objective.goal) is True
@@ -122,13 +126,12 @@ Answer = tuple[Text | Command, ...]
 def deployment(
     rows: Sequence[Stored],
     comparisons: Sequence[StoredComparison] = (),
-    drift: float = USUAL,
     links: Sequence[Link] = (),
 ) -> Answer:
     """Return what to deploy, or how to decide it; `links` lead to a final. The objective is named unless it is latency.
 
     If a final shows no difference, a baseline is preferred, since it needs no build, else the row with the lower p99.
-    The text says if the best rows are further apart than `drift`, a ratio of times. Quantised rows on random weights
+    Quantised rows on random weights
     are named but never recommended. Of rows that were only built, it says for which GPUs.
     """
     found, fresh = decision(rows, comparisons), current(rows)
@@ -136,7 +139,7 @@ def deployment(
     if len(found.best) < 2 and (targets := only_built(rows)):
         case, figures, asked, decided = "rows were only built", {"targets": targets}, _export(rows), True
     else:
-        case, figures = _result(found, fresh, drift)
+        case, figures = _result(found, fresh)
         asked = ""
         if decided is False:
             first, second = (entry.record for entry in found.best)
@@ -167,21 +170,21 @@ def how_to_decide(found: Iterable[Table], comparisons: Sequence[StoredComparison
     return Text(text, tone="open"), Command(f"bakeoff compare --undecided {name}".rstrip())
 
 
-def _result(found: Decision, fresh: Sequence[Stored], drift: float) -> tuple[str, dict[str, str]]:
+def _result(found: Decision, fresh: Sequence[Stored]) -> tuple[str, dict[str, str]]:
     """Return the case of a table's two best rows, and the figures of its sentence."""
     if not found.best:
         return _without_rows(fresh, found.objective)
     if found.final is not None:
         return _by_final(found, found.final)
     goal, records = found.objective.goal, [entry.record for entry in found.best]
-    figures = {"drift": f"{drift:.1f}", "goal": _BEST[goal], "apart": apart_text(found)}
+    figures = {"drift": f"{DRIFT:.1f}", "goal": _BEST[goal], "apart": apart_text(found)}
     for prefix, record in zip(("", "second_"), records, strict=False):
         figures |= {f"{prefix}figure": _speeds(record, goal), prefix.rstrip("_") or "best": name_of(record)}
     if len(records) == 1:
         return "one row", figures
     if found.failed is not None:
         return "one failed in the final", figures | {"why": why_no_verdict(found.failed)}
-    if found.is_far_ahead(drift):
+    if found.is_far_ahead:
         return "far ahead", figures
     if found.apart > 1 and "unstable" in (record.status for record in records):
         return "faster at each speed of the machine", figures

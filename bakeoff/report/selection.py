@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from bakeoff.machine.identity import Machine, folder_name, this_machine
+from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.grouping import grouped
@@ -145,7 +145,6 @@ def _fitting(text: str, known: Sequence[Machine], folders: dict[str, str]) -> li
         machine
         for machine in known
         if wanted in (ALL, machine.name.lower(), folders[machine.key].lower(), folders[machine.key].rpartition("-")[0])
-        or wanted == folder_name(machine.name, machine.id)  # as folders were called before the class named them
         or (len(wanted) >= _LEAST_ID and (machine.id.startswith(wanted) or machine.machine_class.startswith(wanted)))
     ]
     if found or wanted == ALL:

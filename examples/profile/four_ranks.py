@@ -71,18 +71,18 @@ def run_rank(folder: str, units: int) -> None:
         records = pipeline(folder, units)
         dist.barrier()  # all ranks have written theirs
         if dist.get_rank() == 0:
-            report(records, dist.get_world_size())
+            report(records)
         dist.barrier()
     finally:
         dist.destroy_process_group()
 
 
-def report(records: Path, ranks: int) -> None:
+def report(records: Path) -> None:
     from bakeoff.profile.ranks.aggregate import aggregate
     from bakeoff.report.pages.ranks import document
     from bakeoff.report.render import terminal
 
-    found = aggregate(records, expect=ranks)
+    found = aggregate(records)
     print(terminal.render(document([found])))
     if found.straggler is not None:
         print(f"\nstraggler: rank {found.straggler.rank}, cause: {found.straggler.cause or 'no one phase'}")

@@ -35,13 +35,12 @@ class _Basis(NamedTuple):
     """Whether times of phases, too, cover only steady units."""
 
 
-def aggregate(folder: str | Path, expect: int | None = None) -> RanksReport:
+def aggregate(folder: str | Path) -> RanksReport:
     """Return one report on all ranks' records in a folder; it names files that cannot be read, and the others count.
 
-    `expect` is the expected number of ranks; None takes the number that the records state. Raises BakeoffError as
-    `read_run` does.
+    Raises BakeoffError as `read_run` does.
     """
-    run = read_run(Path(folder), expect)
+    run = read_run(Path(folder))
     files, first = run.files, run.files[0]
     basis = _basis([file.record for file in files])
     rows = _with_waits([_row(file, basis) for file in files])
@@ -60,7 +59,6 @@ def aggregate(folder: str | Path, expect: int | None = None) -> RanksReport:
         tags=first.record.tags,
         environment=first.record.environment,
         world=run.world,
-        expected=run.expected,
         rows=rows,
         missing=tuple(run.missing),
         unreadable=tuple(run.unreadable),

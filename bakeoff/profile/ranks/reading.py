@@ -37,21 +37,17 @@ class RunFiles(NamedTuple):
     files: Sequence[RankFile]
     world: int
     """Number of ranks as most records state it."""
-    expected: int
     missing: Sequence[int]
     unreadable: Sequence[str]
     problems: Sequence[Problem]
 
 
-def read_run(folder: Path, expect: int | None) -> RunFiles:
+def read_run(folder: Path) -> RunFiles:
     """Read the records in a folder of the run with most ranks, of two such runs the later one.
 
-    If a rank has several files, the one that is named after it counts. `expect` is the expected number of ranks; None
-    takes the number that the records state. Raises BakeoffError for a folder that cannot be read or contains no record
-    of a rank, and for an impossible `expect`.
+    If a rank has several files, the one that is named after it counts. Raises BakeoffError for a folder that cannot be
+    read or contains no record of a rank.
     """
-    if expect is not None and not 1 <= expect <= MOST_RANKS:
-        raise BakeoffError(f"{expect} expected ranks; give a number from 1 to {MOST_RANKS}", "bad-option")
     files: list[RankFile] = []
     problems: list[Problem] = []
     unreadable: list[str] = []
@@ -72,14 +68,13 @@ def read_run(folder: Path, expect: int | None) -> RunFiles:
     kept = {rank: max(several, key=_preference) for rank, several in sorted(by_rank.items())}
     problems += [_left_out(file, kept, group) for file in files if kept.get(file.facts.rank) is not file]
     world = Counter(file.facts.world for file in kept.values()).most_common(1)[0][0]
-    expected = world if expect is None else expect
     present = {*kept, *(_rank_in(name) for name in unreadable)}
-    missing = [rank for rank in range(expected) if rank not in present]
+    missing = [rank for rank in range(world) if rank not in present]
     if missing:
         verb = "rank {} of {} has no file" if len(missing) == 1 else "ranks {} of {} have no file"
-        text = verb.format(ranks_text(missing), expected)
+        text = verb.format(ranks_text(missing), world)
         problems.append(Problem("missing", f"{text}; it died before its session ended, or its file is on another host"))
-    return RunFiles(tuple(kept.values()), world, expected, missing, unreadable, problems)
+    return RunFiles(tuple(kept.values()), world, missing, unreadable, problems)
 
 
 def _names(folder: Path) -> list[str]:

@@ -31,8 +31,8 @@ def render(records: Records, machines: Collection[str] | None = None) -> Iterato
 def update(runs: Path, machines: Collection[str] | None = None) -> list[Path]:
     """Write the page of all machines and the pages of `machines`, by default all; return the paths written.
 
-    Pages of other machines are written if they are missing, and pages of profiles that are gone, and of budgets,
-    which have none any more, are deleted. Raises BakeoffError if a page cannot be written.
+    Pages of other machines are written if they are missing, and pages of profiles that are gone are deleted. Raises
+    BakeoffError if a page cannot be written.
     """
     records = load_all(runs)
     if machines is not None:
@@ -42,11 +42,7 @@ def update(runs: Path, machines: Collection[str] | None = None) -> list[Path]:
     for name, text in render(records, machines):
         write_atomically(runs / name, text.encode())
         written.append(runs / name)
-    moved = {path.parents[1].name for path in record_files(runs)} - {*folders_of(records).values()}
-    for path in _of_machines(runs):
-        if path.parent.name in moved:  # a folder that was named by the id
-            path.unlink()
-    for path in {*_of_records(runs)} - {*profile.paths_of(runs, records.pipelines)}:
+    for path in {*_of_profiles(runs)} - {*profile.paths_of(runs, records.pipelines)}:
         path.unlink(missing_ok=True)
     return written
 
@@ -64,7 +60,7 @@ def check(runs: Path) -> list[str]:
         return []  # nothing was measured yet
     wanted = dict(render(records))
     problems = [_problem(runs / name, text, known) for name, text in wanted.items()]
-    held = (*_of_machines(runs), *_of_records(runs))
+    held = (*_of_machines(runs), *_of_profiles(runs))
     left_over = [path for path in held if path.relative_to(runs).as_posix() not in wanted]
     problems += [_problem(path, None, known) for path in left_over]
     return [problem for problem in problems if problem]
@@ -75,10 +71,9 @@ def _of_machines(runs: Path) -> list[Path]:
     return [path for name in (results.NAME, history.NAME) for path in sorted(runs.glob(f"*-??????/{name}"))]
 
 
-def _of_records(runs: Path) -> list[Path]:
-    """Return the existing pages of profiles, and those of budgets and the JSON files that were once written."""
-    folders = (*runs.glob(f"*/{PROFILES}"), *runs.glob("*/budgets"))
-    return sorted(path for folder in folders for ending in ("html", "json") for path in folder.glob(f"*.{ending}"))
+def _of_profiles(runs: Path) -> list[Path]:
+    """Return the existing pages of profiles."""
+    return sorted(runs.glob(f"*/{PROFILES}/*.html"))
 
 
 def _problem(path: Path, wanted: str | None, known: Collection[str]) -> str | None:

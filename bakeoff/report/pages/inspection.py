@@ -85,8 +85,7 @@ def document(what: str, inspection: Inspection, found: Sequence[Candidate], dept
         blocks(
             verdict,
             listed(_head(what, inspection)),
-            *_tree(inspection, depth),
-            _gains(found),
+            *_tree(inspection, found, depth),
             listed(_remarks(inspection)),
             listed(map(_recorded, inspection.recorded)),
             Command(shlex.join(["bakeoff", *words])) if folders or names else None,
@@ -119,8 +118,8 @@ def _head(what: str, inspection: Inspection) -> Iterator[str]:
         yield "the GPU was waited for at each entry and exit, so that no kernels of two modules overlap"
 
 
-def _tree(inspection: Inspection, depth: int) -> Iterator[Table | Text | None]:
-    whole = sum(inspection.pass_ns)
+def _tree(inspection: Inspection, found: Sequence[Candidate], depth: int) -> Iterator[Table | Text | None]:
+    whole, without = sum(inspection.pass_ns), {one.name: one.speedup for one in found}
     rows = [
         (
             shorten(name, _NAME),
@@ -129,15 +128,17 @@ def _tree(inspection: Inspection, depth: int) -> Iterator[Table | Text | None]:
             _median(total_ns),
             _median(node.own_ns),
             f"{sum(total_ns) / whole:.1%}",
+            _times(without[node.name]) if node.parent < 0 else "",
             si(node.parameters).strip() if node.parameters else "",
         )
         for name, node, total_ns in _walk(inspection, depth)
     ]
     outside = inspection.outside_ns
-    last = (_OUTSIDE, "", "", _median(outside), _median(outside), f"{sum(outside) / whole:.1%}", "")
+    last = (_OUTSIDE, "", "", _median(outside), _median(outside), f"{sum(outside) / whole:.1%}", "", "")
     headings = (
         "module or method", Heading("class", leaves=2), number("calls"),
         number("total ms"), number("own ms"), number("share"),
+        number("without", "how many times as fast the pass is at most, if a compiler makes the module take no time"),
         number("params", leaves=1),
     )  # fmt: skip
     yield table(headings, [*rows[:_MOST_ROWS], last])
@@ -172,14 +173,8 @@ def _module_of(nodes: Sequence[Node], index: int) -> str:
     return stem if stem and submodules and all(one.startswith(f"{stem}.") for one in submodules) else name
 
 
-def _gains(found: Sequence[Candidate]) -> Table | None:
-    rows = []
-    for one in found:
-        faster = "all" if math.isinf(one.speedup) else f"{one.speedup:.2f}x"
-        rows.append([shorten(one.name, _NAME), f"{one.share:.1%}", _median(one.ns, interval=False), faster])
-    numbers = map(number, ("share", "saves ms", "the pass"))
-    title = "the most a perfect compiler could gain: if a module took no time"
-    return table(["module or method", *numbers], rows, title)
+def _times(speedup: float) -> str:
+    return "all" if math.isinf(speedup) else f"{speedup:.2f}x"
 
 
 def _remarks(inspection: Inspection) -> Iterator[str]:
@@ -197,9 +192,9 @@ def _calls(calls: Sequence[int]) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-def _median(samples_ns: Sequence[int], interval: bool = True) -> str:
+def _median(samples_ns: Sequence[int]) -> str:
     figures = summarise_ns(samples_ns)
     text = f"{figures.median_ms:.0f}" if figures.median_ms >= _LONG_MS else milliseconds(figures.median_ms)
-    if not interval or not figures.median_ms:
+    if not figures.median_ms:
         return text
     return f"{text} ±{min(half_width(samples_ns), 9.99):.0%}"

@@ -23,7 +23,7 @@ from bakeoff.report import document, links, schedules
 from bakeoff.report.columns import COLUMNS, Column
 from bakeoff.report.document import Cell, Document, Figures, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.pipeline import drawings
-from bakeoff.report.format import MIB, milliseconds, minute, size_text
+from bakeoff.report.format import MIB, milliseconds, minute
 from bakeoff.report.groups import title
 from bakeoff.report.notes import selftest_text, sentences
 from bakeoff.report.pages.sweep import cell, heading, tone_of
@@ -342,13 +342,10 @@ def _notes(rows: Sequence[MixRow], cited: links.Cited | None) -> list[Text]:
 
 
 def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
-    """Yield the notes on one mix: why it is not ok, findings, its promise, memory, parity, profile and monitor."""
+    """Yield the notes on one mix: why it is not ok, findings, its promise, parity, profile and monitor."""
     record = row.record
     yield from problems(record)
     yield from map(Text, _promise(record))
-    memory = record.measurement.memory
-    if memory is not None and memory.peak_bytes is not None:
-        yield Text(f"{memory.meter} peak {size_text(memory.peak_bytes)} with all components in place")
     yield from map(Text, _parity(record))
     yield from _profile(row, cited)
     yield from map(Text, [*sentences(record), selftest_text(record)])

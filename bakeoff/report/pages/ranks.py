@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -14,11 +13,11 @@ from bakeoff.report.document import (
     Details,
     Document,
     Heading,
-    Listed,
     Section,
     Table,
     Text,
     blocks,
+    first_of,
     listed,
     number,
     table,
@@ -50,7 +49,7 @@ def document(reports: Sequence[RanksReport], scaling: tuple[Mapping[int, float],
 
 def _title(report: RanksReport) -> str:
     name = shorten(report.name, _NAME) or "session"
-    return f"{name}: {len(report.rows)} of {counted(report.expected, 'rank')}"
+    return f"{name}: {len(report.rows)} of {counted(report.world, 'rank')}"
 
 
 def _of_run(report: RanksReport) -> Iterator[Block]:
@@ -73,19 +72,7 @@ def _of_run(report: RanksReport) -> Iterator[Block]:
         listed(findings, "Findings of the ranks' own records"),
         Details("Environment of the lowest rank", (environment,)) if environment else None,
     ):
-        if isinstance(block, Table):
-            yield replace(block, rows=block.rows[:_MOST])
-            yield from _more(len(block.rows))
-        elif isinstance(block, Listed):
-            yield replace(block, items=block.items[:_MOST])
-            yield from _more(len(block.items))
-        elif block is not None:
-            yield block
-
-
-def _more(count: int) -> Iterator[Text]:
-    if count > _MOST:
-        yield Text(f"and {count - _MOST} more, in the JSON", tone="faint")
+        yield from first_of(block, _MOST)
 
 
 def _facts(facts: Mapping[str, object]) -> Iterator[Text]:

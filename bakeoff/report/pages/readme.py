@@ -92,7 +92,7 @@ def _component(found: Table, shown: Sequence[Stored], records: Records) -> _Part
         rows.append([Cell(shorten(name, _NAME), strong=held[entry.id].winner), *figures, Cell("", link=_cited(entry))])
     if final is not None:
         verdict = f"{sentence(final.record)}."
-    elif decided.is_far_ahead(found.drift):
+    elif decided.is_far_ahead:
         name = shorten(name_of(decided.best[0].record), _NAME)
         verdict = f"{name} is far ahead ({apart_text(decided)}x); a final would confirm it."
     else:

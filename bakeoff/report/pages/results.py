@@ -9,7 +9,7 @@ from bakeoff.machine.identity import Machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.record.store import Records, Stored
-from bakeoff.report.document import Document, Section, Text, blocks, listed
+from bakeoff.report.document import Command, Document, Section, Text, blocks, listed
 from bakeoff.report.format import minute
 from bakeoff.report.groups import newest, tables
 from bakeoff.report.links import Cited, cited_by, folders_of, links_from, links_with
@@ -44,15 +44,18 @@ def of_published(records: Records) -> Document:
 
 def _page(title: str, records: Records, folder: str, anchored: bool = False) -> Document:
     """Return a page of tables, batch curves and pipelines, with links relative to `folder`."""
-    cited, rows = cited_by(links_from(folder), anchored), newest(records.current)
+    parts = tuple(_tables(records, cited_by(links_from(folder), anchored)))
+    return Document(title, (Text(_INTRODUCTION), *(parts or [Text("No records yet.")])))
+
+
+def _tables(records: Records, cited: Cited, full: bool = False) -> Iterator[Section | Text | Command]:
+    """Yield the command that decides all tables, and the sections of variants, of batch curves and of pipelines."""
+    rows = newest(records.current)
     found = tables(rows, records.ceilings, records.current)
-    parts: list[Section | Text] = [
-        *sweep.sections(found, records.current, records.comparisons, cited, _KEYS),
-        *batch_curve.sections(rows, cited),
-        *of_pipelines(records, cited),
-    ]
-    asked = how_to_decide(found, records.comparisons)
-    return Document(title, (Text(_INTRODUCTION), *asked, *(parts or [Text("No records yet.")])))
+    yield from how_to_decide(found, records.comparisons)
+    yield from sweep.sections(found, records.current, records.comparisons, cited, _KEYS, full)
+    yield from batch_curve.sections(rows, cited)
+    yield from of_pipelines(records, cited, full)
 
 
 def of_pipelines(records: Records, cited: Cited | None = None, full: bool = False) -> Iterator[Section]:
@@ -65,19 +68,15 @@ def of_pipelines(records: Records, cited: Cited | None = None, full: bool = Fals
 
 def of_everything(records: Records, runs: str = "") -> Document:
     """Return the HTML report of all records; `runs` is the path of the folder of all runs, relative to the page."""
-    rows, cited = newest(records.current), cited_by(links_with(runs))
-    found = tables(rows, records.ceilings, records.current)
+    cited = cited_by(links_with(runs))
     superseded = listed(Text(reason, entry.id, links=(cited(entry),)) for entry, reason in records.superseded)
     unreadable = listed(records.problems)
     return Document(
         "bakeoff: which compiler to deploy",
         blocks(
-            Text(_summary(records, rows)),
+            Text(_summary(records, newest(records.current))),
             Text(_OF_ALL, tone="faint"),
-            *how_to_decide(found, records.comparisons),
-            *sweep.sections(found, records.current, records.comparisons, cited, _KEYS, full=True),
-            *batch_curve.sections(rows, cited),
-            *of_pipelines(records, cited, full=True),
+            *_tables(records, cited, full=True),
             Section("Superseded", (superseded,)) if superseded is not None else None,
             Section("Not readable", (unreadable,)) if unreadable is not None else None,
         ),

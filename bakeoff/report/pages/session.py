@@ -1,7 +1,7 @@
 """The page of a session: rates, where a unit's time goes, ranges, series, energy, costs, and what could be gained."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice, repeat
+from itertools import repeat
 from typing import Any
 
 from bakeoff.advice.evidence import Advice
@@ -9,7 +9,7 @@ from bakeoff.advice.session import advise_session
 from bakeoff.models.types import Scalar
 from bakeoff.models.words import counted
 from bakeoff.record.account import Account, Energy, Rates, account, energies, rates, shares
-from bakeoff.record.monitor import MonitorCost, Monitored, SeriesRecord
+from bakeoff.record.monitor import Monitored, SeriesRecord
 from bakeoff.record.session import (
     ModelParameters,
     RangeTotal,
@@ -30,6 +30,7 @@ from bakeoff.report.document import (
     Table,
     Text,
     blocks,
+    first_of,
     listed,
     number,
     section,
@@ -37,7 +38,7 @@ from bakeoff.report.document import (
 )
 from bakeoff.report.figures.session import series_figure, timeline_figures
 from bakeoff.report.format import MIB, duration, shorten
-from bakeoff.report.notes import advice_list
+from bakeoff.report.notes import advice_list, of_monitor
 
 _LETTERS, _LONG = 80, 300
 """Largest number of characters of a name, and of a user's sentence or value; longer ones lose their middle."""
@@ -140,7 +141,7 @@ def _units(record: SessionRecord, found: Account | None) -> Iterator[Block | Non
     yield _account(found) if found is not None else None
     yield _kinds(record.units)
     heads = [*map(number, ("step", "timestep", "calls", "mean ms", "min", "max"))]
-    yield from _cut(heads, map(_step, record.steps), "step", "Steps")
+    yield from _cut(heads, map(_step, record.steps), "Steps")
     yield from (Figures((figure,)) for figure in timeline_figures(record))
 
 
@@ -186,10 +187,10 @@ def _ranges(record: SessionRecord) -> Iterator[Block | None]:
         number("share"), number("device ms", "between CUDA events at its borders", leaves=2),
     )  # fmt: skip
     own = "Own times, without the ranges within, add up to the session"
-    yield from _cut(heads, map(_range, record.ranges, parts), "range", own)
+    yield from _cut(heads, map(_range, record.ranges, parts), own)
     before = duration(sum(each.own_ns for each in record.before) / 1e6)
     title = f"Before the session, and no part of it: {before}"
-    yield from _cut(heads, map(_range, record.before, repeat("")), "range", title)
+    yield from _cut(heads, map(_range, record.before, repeat("")), title)
 
 
 def _range(each: RangeTotal, share: str) -> _Row:
@@ -208,7 +209,7 @@ def _series(record: SessionRecord) -> Iterator[Block | None]:
         Heading("series"), Heading("of", leaves=1), *map(number, ("min", "mean", "max")), Heading("unit"),
         number("samples", leaves=2),
     )  # fmt: skip
-    yield from _cut(heads, map(_series_row, ordered), "curve")
+    yield from _cut(heads, map(_series_row, ordered))
 
 
 def _series_row(series: SeriesRecord) -> _Row:
@@ -223,9 +224,9 @@ def _contents(record: SessionRecord) -> Iterator[Block | None]:
     heads = (
         Heading("model"), Heading("kind", leaves=2), number("parameters"), number("MiB"), Heading("dtype", leaves=1)
     )  # fmt: skip
-    yield from _cut(heads, map(_model, record.parameters), "model", "Models")
+    yield from _cut(heads, map(_model, record.parameters), "Models")
     columns = (Heading("event"), number("at"), Heading("data"))
-    yield from _cut(columns, map(_event, record.events), "event", "Events")
+    yield from _cut(columns, map(_event, record.events), "Events")
     if record.events_dropped:
         yield Text(f"{counted(record.events_dropped, 'event was', 'events were')} not kept", tone="faint")
 
@@ -244,15 +245,13 @@ def _event(event: SessionEvent) -> _Row:
 def _notes(record: SessionRecord) -> Iterator[Block | None]:
     """Yield energy, what lowered clocks, what recording and monitor cost, what is unknown, and findings."""
     heads = (Heading("energy of"), number("Wh"), number("J a frame"), Heading("by"))
-    yield from _cut(heads, map(_energy, energies(record)), "device")
+    yield from _cut(heads, map(_energy, energies(record)))
     seen = record.monitored or Monitored()
     notes = [(each.device, each.note) for each in seen.energy if each.note]
-    notes += [(each.device, f"{each.reason} for {each.share:.1%} of the samples") for each in seen.throttled]
-    notes += _costs(record.cost, record.ns, seen.cost)
-    notes += [("not monitored", text) for text in seen.missing]
+    notes += _cost(record.cost, record.ns)
+    notes += [("", text) for text in of_monitor(seen)]
     notes += [(each.code, each.text) for each in record.findings]
-    yield _facts(notes)
-    yield _more(len(notes), "note")
+    yield from first_of(_facts(notes), _MOST)
 
 
 def _energy(found: Energy) -> _Row:
@@ -262,17 +261,12 @@ def _energy(found: Energy) -> _Row:
     return _name(found.device), hours, frame, f"its {found.source}" if known else ""
 
 
-def _costs(made: RecordingCost | None, session_ns: int, monitor: MonitorCost | None) -> Iterator[tuple[str, str]]:
+def _cost(made: RecordingCost | None, session_ns: int) -> Iterator[tuple[str, str]]:
     if made is not None:
         share = made.ns / session_ns if session_ns else 0.0
         text = f"{counted(made.ranges, 'range', form=',')} of {made.range_ns:,.0f} ns, {share:.3%} of the session"
         dropped = f"not recorded to the end: {', '.join(made.dropped)}" if made.dropped else ""
         yield "recording", "; ".join(filter(None, [text, dropped]))
-    if monitor is not None:
-        share = monitor.cpu_ns / monitor.wall_ns if monitor.wall_ns else 0.0
-        every = ", ".join(f"{group} every {seconds:g} s" for group, seconds in monitor.ran_s.items())
-        text = f"{counted(monitor.samples, 'sample', form=',')}, {share:.2%} of a core"
-        yield "monitor", "; ".join(filter(None, [text, every, monitor.note]))
 
 
 def _advised(record: SessionRecord, advice: Sequence[Advice]) -> Iterator[Block]:
@@ -295,8 +289,7 @@ def _environment(record: SessionRecord) -> Details | None:
 
 
 def _facts(named: Iterable[tuple[str, Scalar]], title: str = "") -> Listed | None:
-    shown = islice(named, _MOST)
-    return listed((Text(shorten(str(value), _LONG), _name(name)) for name, value in shown), title)
+    return listed((Text(shorten(str(value), _LONG), _name(name)) for name, value in named), title)
 
 
 def _pairs(values: Mapping[str, Scalar]) -> str:
@@ -315,13 +308,5 @@ def _share(thousandths: int) -> str:
     return f"{thousandths / 10:.1f} %"
 
 
-def _cut(heads: Sequence[Heading], rows: Iterable[_Row], what: str, title: str = "") -> Iterator[Table | Text | None]:
-    """Yield a table of the first rows, and how many more there are."""
-    every = list(rows)
-    yield table(heads, every[:_MOST], title)
-    yield _more(len(every), what)
-
-
-def _more(count: int, what: str) -> Text | None:
-    left = count - _MOST
-    return Text(f"and {counted(left, f'more {what}')}, in the record", tone="faint") if left > 0 else None
+def _cut(heads: Sequence[Heading], rows: Iterable[_Row], title: str = "") -> Iterator[Block]:
+    return first_of(table(heads, rows, title), _MOST)

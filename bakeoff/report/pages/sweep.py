@@ -169,7 +169,7 @@ def _section(
     return Section(
         table.title,
         blocks(
-            *deployment((*rows, *table.built), comparisons, table.drift, evidence),
+            *deployment((*rows, *table.built), comparisons, evidence),
             rows_table(held, keys, cited),
             *cannot_run(rows),
             by_size(rows),

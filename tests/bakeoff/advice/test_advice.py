@@ -57,7 +57,6 @@ CASES = {
     "compiling": (replace(CALM, compiled="1 event of a compiler"), None),
     "trend": (replace(CALM, slope_ms=(1.0, 0.8, 1.2), steady_units=20), None),
     "too-slow": (replace(CALM, frame_rate=25.0), None),
-    "response": (replace(CALM, unit_ms=130.0, unit="block"), None),
     "vram": (replace(CALM, memory=(0.95, "95% of it")), None),
     "throttled": (replace(CALM, device_findings=(("throttled", "1,200 of 1,980 MHz for 30 %"),)), None),
     "contention": (replace(CALM, device_findings=(("contention", "20 % of the CPU"),)), None),
@@ -89,7 +88,6 @@ NEAR = {
     "glue": replace(CALM, glue_ms=9.0),
     "trend": replace(CALM, slope_ms=(1.0, -0.1, 2.0), steady_units=20),
     "too-slow": replace(CALM, frame_rate=10.0),
-    "response": replace(CALM, unit_ms=124.0),
     "vram": replace(CALM, memory=(0.9, "90% of it")),
 }
 
@@ -103,15 +101,6 @@ def test_a_power_limit_and_growing_memory_have_advice_of_their_own() -> None:
     for code, word in (("power-cap", "power limit"), ("memory-grows", "free what")):
         found = only(replace(CALM, device_findings=((code, "1 of 2"),)))
         assert (found.code, word in found.says) == (code, True)
-
-
-def test_an_ok_record_of_the_profiled_mix_itself_counts_as_the_fastest() -> None:
-    """An unstable run of 123.7 ms was told that eager with 85.8 ms is the fastest; its own mix had 75.1 ms when ok."""
-    made = profiled(on_cpu())
-    now = stored(replace(made, measurement=replace(made.measurement, status="unstable")))
-    facts = present(evidence_of(now, Records((), (), (), pipelines=(stored(made, "earlier"),))))
-    assert facts.best_mix is not None
-    assert (facts.best_mix[0], facts.best_mix[2]) == (str(made.mix), "earlier")
 
 
 def test_units_that_became_slower_on_a_disturbed_machine_are_not_said_to_leak() -> None:

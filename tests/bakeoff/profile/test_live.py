@@ -38,7 +38,9 @@ def test_it_says_units_rates_shares_values_and_findings(tmp_path: Path, monkeypa
     clock, latest = Clock(), {"gpu.memory": 12_034.4, "gpu.power": 355.2, "cpu.process": 102.0}
     monkeypatch.setattr(Session, "latest", lambda _self: latest)
     with opened(make_profiler(tmp_path, clock), "t2v") as session:
-        assert line_of(session) == "t2v 0 s: 0 units; GPU 12,034 MiB, 355 W, process 102 % of a core"
+        assert (
+            line_of(session) == "t2v 0 s: 0 units; GPU power 355 W, GPU memory 12,034 MiB, CPU of its processes 102 %"
+        )
         for _ in range(4):
             with session.unit(frames=3):
                 with session.phase("denoise"), session.step(0):
@@ -52,7 +54,7 @@ def test_it_says_units_rates_shares_values_and_findings(tmp_path: Path, monkeypa
         "t2v 1 s: 4 units, 12 frames",
         "lately 15.00 frames/s, lately 5.00 units/s",
         "denoise 60.0%, decode 20.0%, unattributed 20.0%",
-        "GPU 12,034 MiB, 355 W, process 102 % of a core",
+        "GPU power 355 W, GPU memory 12,034 MiB, CPU of its processes 102 %",
         "misused: sample of 'queue' is None",
         "give a finite number of the host",
     ]

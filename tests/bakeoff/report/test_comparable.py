@@ -20,9 +20,9 @@ from bakeoff.record.policy import Policy
 from bakeoff.record.schema import SCHEMA, BackendSource, CeilingsRecord, Record, Source
 from bakeoff.record.store import Records, StoredComparison, load_all, save
 from bakeoff.report.columns import COLUMNS, table_rows
-from bakeoff.report.groups import USUAL, baselines, current, drift, newest, stale_reasons, tables
+from bakeoff.report.groups import baselines, current, newest, stale_reasons, tables
 from bakeoff.report.notes import spread_lines
-from bakeoff.report.recommendation import decision
+from bakeoff.report.recommendation import DRIFT, decision
 
 HERE, THERE = Machine("here00000000", "", "Test CPU, 4 cores"), Machine("there0000000", "", "Test CPU, 4 cores")
 TORCH = {"bakeoff": "0.1.0", "torch": "2.13.0"}
@@ -140,7 +140,6 @@ class TestTables:
             "inductor": ["2.00x"],
             "aoti": [],
         }
-        assert drift(rows, here) == USUAL
         told = [COLUMNS["vs_eager"].text(row) for row in table_rows(rows)]
         assert told == ["1.00x", "2.00x", "", "1.00x", "1.25x"]
         assert decision(rows, [StoredComparison("final", final(rows[1].record, rows[0].record))]).final is None
@@ -153,7 +152,7 @@ class TestTables:
         rows = stored(unstable, fast, later)
         page = tables_text(newest(rows))
         assert re.findall(r"[0-9.]+x", page) == ["1.00x", "1.00x"]
-        assert not decision(newest(rows), []).is_far_ahead(1.0)
+        assert not decision(newest(rows), []).is_far_ahead
         assert "they are of two sweeps" in " ".join(page.split())
         again = stored(unstable, fast, made("eager", 6.0, 4, sweep="s"))
         assert "2.00x" in tables_text(newest(again)), "a later row of the same sweep"
@@ -232,7 +231,7 @@ def _ratios(records: Records) -> tuple[set[float], set[float]]:
             continue
         if b.baseline:
             allowed.add(ratio)
-        if ratio > USUAL:  # the two best of a table, whose ratio is rounded down
+        if ratio > DRIFT:  # the two best of a table, whose ratio is rounded down
             allowed.add(int(b.latency.median_ms / a.latency.median_ms * 100) / 100)
     assert not allowed & forbidden
     return allowed, forbidden
@@ -242,7 +241,7 @@ def _ratios(records: Records) -> tuple[set[float], set[float]]:
 def test_no_page_has_a_ratio_across(folder: Path, page: str) -> None:
     records = load_all(folder)
     assert (len(records.current), records.problems) == (14, ())
-    text = re.sub(r"at most [0-9.]+x is left", "", PAGES[page](records).replace(f"{USUAL}x", ""))
+    text = re.sub(r"at most [0-9.]+x is left", "", PAGES[page](records).replace(f"{DRIFT}x", ""))
     found = {round(float(each), 2) for each in re.findall(r"([0-9]+\.[0-9]+)x", text)}
     found |= {round(float(each), 2) for each in re.findall(r'"vs_eager(?:_fp32)?":([0-9.]+)', text)}
     allowed, forbidden = _ratios(records)

@@ -44,7 +44,7 @@ def test_means_and_peaks_are_of_the_timed_window() -> None:
         "monitored in the timed window of 2.0 s, mean and most: GPU power 328 and 355 W, "
         "GPU memory 12,050 and 12,100 MiB, CPU of its processes 195 and 200 %"
     )
-    assert throttled == "throttled by power cap in 25% of the samples (GPU-1)"
+    assert throttled == "throttled by power cap in 25.0% of the samples (GPU-1)"
     assert cost == "the monitor took 0.10% of one core while sampling (gpu every 0.5 s, cpu every 1 s)"
     assert missing == "not monitored: RAPL cannot be read without root"
 

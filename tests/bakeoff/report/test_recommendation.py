@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from answers import as_text
 from comparisons import final, kept, said
 from few_records import ms, stored
 from pages import tables_text
@@ -17,11 +16,9 @@ from bakeoff.record.finalists import finalists
 from bakeoff.record.finding import Finding
 from bakeoff.record.objective import Goal, Objective
 from bakeoff.record.schema import Record, Source
-from bakeoff.record.store import Stored
 from bakeoff.record.verdict import decide
 from bakeoff.report.columns import cells, table_rows
-from bakeoff.report.groups import USUAL, drift
-from bakeoff.report.recommendation import decision, deployment
+from bakeoff.report.recommendation import decision
 from bakeoff.report.wording import sure_text
 
 EAGER, SLOW, FAST = record("eager", ms(10.0)), record("inductor", ms(5.0)), record("inductor[freezing]", ms(2.0))
@@ -68,7 +65,6 @@ class TestWithoutAFinal:
         assert text.startswith("inductor fp32 is far ahead (1.87x): it has the lowest median, 5.850 ms")
         assert "Sweeps drift by 1.7x; a final would confirm it: bakeoff compare " in text
         assert "faster" not in text
-        assert as_text(deployment(stored(EAGER, far), drift=1.88)).startswith("Not decided: ")
 
     @pytest.mark.parametrize("goal", ["latency", "throughput"])
     def test_rows_whose_intervals_overlap_are_not_far_ahead(self, goal: Goal) -> None:
@@ -215,31 +211,3 @@ def test_tables_without_a_final_get_one_command_for_all() -> None:
     place = lines.index("bakeoff compare --undecided toy")
     assert lines[place - 2] == "2 of 2 tables have no final between their two best rows. To run them all:"
     assert "--undecided" not in tables_text(both, kept(final(EAGER, SLOW)))
-
-
-class TestDrift:
-    """Of an hour's sweeps of one row: the ratios of neighbouring ones count."""
-
-    def rows(self, medians: Sequence[float], **changes: Any) -> list[Stored]:
-        made = [
-            replace(record("inductor", [each]), created=f"2026-01-02T03:{minute:02}:00.000000Z", sweep=f"s{minute}")
-            for minute, each in enumerate(medians)
-        ]
-        return list(stored(*(replace(each, **changes) for each in made)))
-
-    def test_is_the_ratio_that_one_in_twenty_exceeds(self) -> None:
-        steady = [10.0, 11.0] * 10
-        assert drift(self.rows(steady), record().machine) == USUAL, "19 ratios are too few"
-        assert drift(self.rows([*steady, 55.0]), record().machine) == pytest.approx(1.1)
-        assert drift(self.rows([*steady, 55.0, 10.0, 55.0]), record().machine) == pytest.approx(5.5)
-
-    def test_is_of_equal_code_and_other_sweeps_on_the_machine(self) -> None:
-        many = self.rows([10.0, 20.0] * 11)
-        assert drift(many, record().machine) == pytest.approx(2.0)
-        assert drift(many, Machine("another", "", "Test CPU, 4 cores")) == USUAL
-        assert drift(self.rows([10.0, 20.0] * 11, sweep="one"), record().machine) == USUAL
-        other = [
-            replace(each, record=replace(each.record, versions={"torch": str(number)}))
-            for number, each in enumerate(many)
-        ]
-        assert drift(other, record().machine) == USUAL

@@ -116,7 +116,7 @@ class TestText:
         assert re.search(r"package-0 +unknown", shown)
         assert "package-0: energy_uj cannot be read" in shown
         assert "recording: 403 ranges of 800 ns" in shown
-        assert "monitor: 90 samples, 0.25% of a core" in shown
+        assert "the monitor took 0.06% of one core while sampling (gpu every 0.5 s, cpu every 1 s)" in shown
         assert re.search(r"wm +diffusion +1,300,000,000 +2,479\.6 +bfloat16", shown)
         assert re.search(r"saved \(failed\) +4\.7 s +error=no space", shown)
         assert "misused: 1 range had not ended" in shown
@@ -145,9 +145,9 @@ class TestText:
             steps=tuple(StepTotals(index, None, 1, 1, 1, 1) for index in range(280)),
         )
         shown = text(many)
-        assert "and 100 more events, in the record" in shown
+        assert "and 100 more, in the JSON" in shown
         assert "7 events were not kept" in shown
-        assert "and 80 more steps, in the record" in shown
+        assert "and 80 more, in the JSON" in shown
 
 
 class TestPage:

@@ -23,8 +23,8 @@ def codes(report: RanksReport) -> list[str]:
     return [problem.code for problem in report.problems]
 
 
-def of(folder: Path, *records: SessionRecord, expect: int | None = None) -> RanksReport:
-    return aggregate(write(folder, records), expect)
+def of(folder: Path, *records: SessionRecord) -> RanksReport:
+    return aggregate(write(folder, records))
 
 
 def test_the_rank_that_waits_least_is_the_straggler_and_its_phase_the_cause(tmp_path: Path) -> None:

@@ -31,20 +31,6 @@ def test_a_missing_rank_and_a_torn_file_are_named_and_the_rest_counts(tmp_path: 
     assert (report.straggler.rank, report.straggler.cause) == (2, "denoise")
 
 
-def test_ranks_that_were_expected_are_missing(tmp_path: Path) -> None:
-    write(tmp_path, lockstep((5, 5)))
-    report = aggregate(tmp_path, expect=3)
-    assert report.missing == (2,)
-    assert aggregate(tmp_path, expect=2).problems == ()
-
-
-@pytest.mark.parametrize("expect", [0, -1, 65_537, 10**18])
-def test_an_expectation_that_cannot_be_is_refused(tmp_path: Path, expect: int) -> None:
-    with pytest.raises(BakeoffError) as refused:
-        aggregate(write(tmp_path, lockstep((5, 5))), expect)
-    assert refused.value.code == "bad-option"
-
-
 def test_files_of_another_run_are_foreign(tmp_path: Path) -> None:
     write(tmp_path, lockstep(SLOW_2))
     other = on(record(4, world=8), group="another")

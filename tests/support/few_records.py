@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from records import record
 

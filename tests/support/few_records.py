@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from records import record
 
@@ -75,10 +74,6 @@ def history_text(records: Records) -> str:
     return markdown.render(history.of_machine(records, machines[0]) if machines else history.of_all(records))
 
 
-def unbroken(text: str) -> str:
-    return text.replace("<wbr>", "")
-
-
 def definitions(text: str) -> dict[str, str]:
     """The addresses of README's records by their short names."""
     return dict(re.findall(r"^\[([^\]]+)\]: (\S+\.json)$", text, re.MULTILINE))
@@ -100,17 +95,4 @@ def tables(page: str) -> list[list[str]]:
                 found.append([])
             found[-1].append(line)
         before = line
-    return found
-
-
-def rows_by_link(page: str) -> dict[str, dict[str, str]]:
-    """The rows of a page's tables by the id of the record that each links to: heading to cell."""
-    names = {label: Path(unquote(address)).stem for label, address in definitions(page).items()}
-    found = {}
-    for head, _, *lines in tables(page):
-        for line in lines:
-            cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", each)[1:-1]] for each in (head, line)]
-            row = dict(zip(*cells, strict=True))
-            if "record" in row:
-                found[names[row["record"].strip("[]")]] = row
     return found

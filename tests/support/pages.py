@@ -1,8 +1,10 @@
 """Every page that shows records, each as text."""
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from answers import as_text
@@ -20,19 +22,40 @@ from bakeoff.report.selection import chosen
 
 
 class Parsed(HTMLParser):
-    """A page's tags and texts, as a browser would parse them."""
+    """A page's tags, scripts, data of figures and texts, as a browser would parse them."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
         self.data: list[str] = []
+        self.figures: dict[str, Any] = {}
+        self.words: list[str] = []
+        self._inside: dict[str, str | None] | None = None
+        self._style = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+        self._inside = dict(attrs) if tag == "script" else None
+        self._style = tag == "style"
+
+    def handle_endtag(self, _tag: str) -> None:
+        self._inside = None
+        self._style = False
 
     def handle_data(self, data: str) -> None:
         self.data.append(data)
+        if self._inside is not None and "type" in self._inside:
+            self.figures[str(self._inside["id"])] = json.loads(data)
+        elif self._inside is not None:
+            self.scripts.append(data)
+        elif not self._style:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
 
 
 def tables_text(

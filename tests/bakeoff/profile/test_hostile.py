@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -177,44 +176,20 @@ def record_a_session(settings: Settings) -> Any:
     return session
 
 
-def _in_a_file(folder: Path) -> str:
-    (folder / "file").write_text("mine")
-    return str(folder / "file")
-
-
-def _below_a_file(folder: Path) -> str:
-    return _in_a_file(folder) + "/below"
-
-
-def _in_proc(_folder: Path) -> str:
-    return "/proc/self/bakeoff"
-
-
-def _a_long_name(folder: Path) -> str:
-    return str(folder / ("x" * 300))
-
-
-PLACES: dict[str, Callable[[Path], str]] = {
-    "a file": _in_a_file,
-    "below a file": _below_a_file,
-    "where nobody writes": _in_proc,
-    "a name too long": _a_long_name,
-}
-
-
-@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/self/bakeoff", "x" * 300])
 def test_a_folder_that_cannot_be_written(
-    place: Callable[[Path], str], settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    place: str, settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It is said at the start and at the end, with the record kept in memory; the pipeline is not stopped."""
-    session = record_a_session(replace(settings, output_dir=place(tmp_path)))
+    (tmp_path / "file").write_text("mine")
+    session = record_a_session(replace(settings, output_dir=str(tmp_path / place)))
     assert session.record.units[0].frames == 12
     assert session.files == ()
     start, end = capfd.readouterr().err.splitlines()
     assert start.startswith("bakeoff: session 'kept' will have no files: ")
     assert end.startswith("bakeoff: session 'kept' could not be written: ")
     assert "cannot be written" in start
-    assert not (tmp_path / "file").exists() or (tmp_path / "file").read_text() == "mine"
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_disk_that_takes_nothing(settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

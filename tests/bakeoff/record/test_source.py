@@ -12,67 +12,62 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.record import source
 
 ROOT = Path(bakeoff.__path__[0]).parent
-_PRINT = (
-    "from bakeoff.record import source as s; "
-    "print(s.code_hash(), s.instrument_hash(), s.component_hash('toy'), s.component_hash('wm'), "
-    "s.backend_source('inductor').hash, s.backend_source('onnxruntime').hash, s.backend_source('openvino').hash)"
-)
 NAMES = ("code", "instrument", "toy", "wm", "inductor", "onnxruntime", "openvino")
+CHANGED: dict[str, set[str]] = {
+    "": set(),
+    "models/toy/network.py": {"code", "toy"},
+    "models/toy/spec.py": {"code", "toy"},
+    "models/weights.py": {"code", "toy", "wm"},
+    "backends/onnxruntime/session.py": {"code", "onnxruntime"},
+    "backends/openvino.py": {"code", "openvino"},
+    "backends/backend.py": {"code", "inductor", "onnxruntime", "openvino"},
+    "worker/clocks/clock.py": {"code", "instrument"},
+    "process/supervisor.py": {"code", "instrument"},
+    "report/columns.py": set(),
+    "cli/sweep.py": set(),
+}
+"""Files of the package, and what changes with each; "": nothing, in a wheel of the checkout."""
+SCRIPT = """
+import os, sys
+from pathlib import Path
+sys.path[:0] = {places}
+from bakeoff.record import source as s
+for file in {files}:
+    path = Path("bakeoff", file)
+    text = path.read_text() if file else ""
+    if file:
+        path.write_text(text + "\\n# changed\\n")
+    if os.fork() == 0:  # hashes are kept for a process
+        components = [s.component_hash(name) for name in ("toy", "wm")]
+        backends = [s.backend_source(name).hash for name in ("inductor", "onnxruntime", "openvino")]
+        print(s.code_hash(), s.instrument_hash(), *components, *backends, flush=True)
+        os._exit(0)
+    os.wait()
+    if file:
+        path.write_text(text)
+"""
 
 
-def installed(target: Path) -> Path:
-    """The packages as a wheel lays them out: models, backends and export inside bakeoff."""
-    shutil.copytree(ROOT / "bakeoff", target / "bakeoff")
+@pytest.fixture(scope="module")
+def hashes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """By the file that is changed, in a folder that is laid out as a wheel: models, backends and export inside."""
+    folder = tmp_path_factory.mktemp("installed")
+    shutil.copytree(ROOT / "bakeoff", folder / "bakeoff")
     for name in ("backends", "models", "export"):
-        shutil.copytree(ROOT / name, target / "bakeoff" / name)
-    return target
+        shutil.copytree(ROOT / name, folder / "bakeoff" / name)
+    script = SCRIPT.format(places=[str(folder), *sys.path], files=[*CHANGED])
+    command = [sys.executable, "-S", "-c", script]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    lines = [dict(zip(NAMES, line.split(), strict=True)) for line in done.stdout.splitlines()]
+    return dict(zip(CHANGED, lines, strict=True))
 
 
-def hashes(folder: Path) -> dict[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {[str(folder), *sys.path]!r}; {_PRINT}"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return dict(zip(NAMES, done.stdout.split(), strict=True))
-
-
-def test_a_wheel_and_a_checkout_of_the_same_code_agree(tmp_path: Path) -> None:
-    here = (source.code_hash(), source.instrument_hash(), source.component_hash("toy"), source.component_hash("wm"))
-    found = hashes(installed(tmp_path))
-    assert tuple(found[name] for name in NAMES[:4]) == here
-    assert found["inductor"] == source.backend_source("inductor").hash
-
-
-@pytest.mark.parametrize(
-    ("file", "changed"),
-    [
-        ("models/toy/network.py", {"code", "toy"}),
-        ("models/toy/spec.py", {"code", "toy"}),
-        ("models/weights.py", {"code", "toy", "wm"}),
-        ("backends/onnxruntime/session.py", {"code", "onnxruntime"}),
-        ("backends/openvino.py", {"code", "openvino"}),
-        ("backends/backend.py", {"code", "inductor", "onnxruntime", "openvino"}),
-        ("worker/clocks/clock.py", {"code", "instrument"}),
-        ("process/supervisor.py", {"code", "instrument"}),
-        ("report/columns.py", set()),
-        ("cli/sweep.py", set()),
-    ],
-)
-def test_what_changes_with_a_file(file: str, changed: set[str], tmp_path: Path) -> None:
-    folder = installed(tmp_path)
-    path = folder / "bakeoff" / file
-    path.write_text(path.read_text() + "\n# changed\n")
-    before = {
-        **dict(zip(NAMES[:4], (source.code_hash(), source.instrument_hash()), strict=False)),
-        "toy": source.component_hash("toy"),
-        "wm": source.component_hash("wm"),
-        **{name: source.backend_source(name).hash for name in ("inductor", "onnxruntime", "openvino")},
-    }
-    after = hashes(folder)
-    assert {name for name in NAMES if after[name] != before[name]} == changed
+@pytest.mark.parametrize("file", CHANGED)
+def test_what_changes_with_a_file(file: str, hashes: dict[str, dict[str, str]]) -> None:
+    here = {"code": source.code_hash(), "instrument": source.instrument_hash()}
+    here |= {name: source.component_hash(name) for name in ("toy", "wm")}
+    here |= {name: source.backend_source(name).hash for name in ("inductor", "onnxruntime", "openvino")}
+    assert {name for name in NAMES if hashes[file][name] != here[name]} == CHANGED[file]
 
 
 def test_a_components_hash_is_of_what_draws_its_weights_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

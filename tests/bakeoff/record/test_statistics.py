@@ -101,7 +101,7 @@ def test_shown_faster_needs_intervals_apart() -> None:
     assert shown_faster(record(status="crashed"), slow) is None
 
 
-SERIES = 300
+SERIES = 100
 """Simulated series of each kind and length."""
 
 

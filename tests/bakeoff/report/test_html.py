@@ -7,15 +7,14 @@ import os
 import re
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from browser import chromium, look
 from few_records import ms
 from few_records import records_of as records
+from pages import Parsed
 from records import HOST, measurement, record
 
 from bakeoff.machine.floors import Ceiling
@@ -60,41 +59,6 @@ def hostile() -> Record:
     return replace(made, variant=replace(made.variant, component=HOSTILE, backends=(BackendUse(HOSTILE),)))
 
 
-class Parsed(HTMLParser):
-    """The page's tags, scripts, data and text, as a browser would parse them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.data: dict[str, Any] = {}
-        self.words: list[str] = []
-        self._inside: dict[str, str | None] | None = None
-        self._style = False
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self._inside = dict(attrs) if tag == "script" else None
-        self._style = tag == "style"
-
-    def handle_endtag(self, _tag: str) -> None:
-        self._inside = None
-        self._style = False
-
-    def handle_data(self, data: str) -> None:
-        if self._inside is not None and "type" in self._inside:
-            self.data[str(self._inside["id"])] = json.loads(data)
-        elif self._inside is not None:
-            self.scripts.append(data)
-        elif not self._style:
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-
 class TestContent:
     @pytest.fixture
     def parsed(self) -> Parsed:
@@ -114,7 +78,7 @@ class TestContent:
         assert links == [f"../runs/{FOLDER}/id-{place}.json" for place in (1, 0, 4, 2, 3)]
 
     def test_figures_show_what_the_records_hold(self, parsed: Parsed) -> None:
-        (figures,) = parsed.data.values()
+        (figures,) = parsed.figures.values()
         assert set(figures) == {"latency", "tradeoff", "timeline", "roofline"}
         data = {name: spec["data"]["values"] for name, spec in figures.items() if name != "roofline"}
         assert [row["name"] for row in data["latency"]] == [

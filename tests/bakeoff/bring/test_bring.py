@@ -33,13 +33,13 @@ def swept(model: str, folder: Path, *backends: str) -> Swept:
     return sweep(request, folder)
 
 
-def test_integers_masks_and_dictionaries_pass_through_every_exporter_and_lies_are_caught(tmp_path: Path) -> None:
-    lies = [f"selftest_backends.faulty:{name}" for name in ("NAN", "CACHED_OUTPUT", "WRONG_SHAPE")]
+def test_integers_masks_and_dictionaries_pass_through_every_exporter_and_a_lie_is_caught(tmp_path: Path) -> None:
+    lie = "selftest_backends.faulty:CACHED_OUTPUT"
     honest = ["eager", "torch.export", "onnxruntime", "openvino"]
-    records = swept("language", tmp_path, *honest, *lies).records()
+    records = swept("language", tmp_path, *honest, lie).records()
     assert {name: outcome(record) for name, record in records.items()} == {
         **dict.fromkeys(honest, "ok"),
-        **dict.fromkeys(lies, "parity_failed"),
+        lie: "parity_failed",
     }
     for name in honest:
         record = records[name]

@@ -6,9 +6,9 @@ import msgspec
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, Samples, Supersede
+from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, Samples, SummaryRecord, Supersede
 
-Entry = Record | Supersede | Comparison | CeilingsRecord | PipelineRecord
+Entry = Record | Supersede | Comparison | CeilingsRecord | PipelineRecord | SummaryRecord
 
 
 def encode_json(value: Any) -> bytes:
@@ -42,6 +42,7 @@ _KINDS: dict[str, type[Entry]] = {
     "supersede": Supersede,
     "ceilings": CeilingsRecord,
     "pipeline": PipelineRecord,
+    "summary": SummaryRecord,
 }
 """Type of an entry by its tag."""
 

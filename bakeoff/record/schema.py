@@ -678,6 +678,24 @@ class Supersede:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryRecord:
+    """Records of one sweep or run that are condensed to what the history reads; their own files are gone."""
+
+    kind: Literal["summary"] = field(default="summary", kw_only=True)
+    schema: int
+    created: str
+    """That of its newest record."""
+    machine: Machine
+    sweep: str
+    common: dict[str, Any]
+    """Values of fields that most of its rows or mixes, and of the sides of its finals, have: each states what differs.
+    """
+    entries: dict[str, dict[str, Any]]
+    """Fields of each record by its id, which ends with the hash of the full record. A clock has its statistics as
+    `figures` and `modes` instead of samples, a block of a final its median, a parity its worst output."""
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
     """One block of calls of each side of a comparison, one after the other in random order."""
 

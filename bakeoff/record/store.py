@@ -2,11 +2,14 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.machine.identity import Machine, same_machine
@@ -15,7 +18,8 @@ from bakeoff.models.plain_file import read_plain
 from bakeoff.models.words import counted
 from bakeoff.record.codec import Entry, decode, encode
 from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, Supersede
+from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, SummaryRecord, Supersede
+from bakeoff.record.summary import Condensed, records_of, summarised, sweep_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -34,6 +38,8 @@ class StoredEntry(Generic[Kind]):
     folder: str = ""
     """Folder of its file, relative to the folder of runs that was read first, with forward slashes; "" if it is not
     known."""
+    summary: str = ""
+    """Id of the summary that has it; "" if it has a file of its own."""
 
     @property
     def machine(self) -> Machine:
@@ -144,8 +150,8 @@ def save(runs: Path, entry: Entry, *others: Path) -> str:
             slug = "ceilings"
         case PipelineRecord():
             slug = f"pipeline_{entry.mix.slug}"
-        case Supersede():
-            slug = "supersede"
+        case SummaryRecord() | Supersede():
+            slug = entry.kind
     folder, data = _folder_of(runs, entry, *others), encode(entry)
     stamp = entry.created.replace("-", "").replace(":", "").partition(".")[0]
     name = f"{stamp}Z_{slug}_{_hash(data)}"
@@ -162,9 +168,8 @@ def _folder_of(runs: Path, entry: Entry, *others: Path) -> Path:
     if not isinstance(entry, Supersede):
         return folder_of(runs, entry)
     for folder in (runs, *others):
-        for path in record_files(folder):
-            if path.stem == entry.supersedes:
-                return runs / path.parent.relative_to(folder)
+        if path := _files(folder).get(entry.supersedes):
+            return runs / path.parent.relative_to(folder)
     raise BakeoffError(f"{entry.supersedes} is not in {runs}; give its folder by --runs", code="no-record")
 
 
@@ -184,6 +189,25 @@ def publish(published: Path, runs: Path, ids: Collection[str]) -> None:
             continue
         if path.stem in ids or isinstance(entry, Supersede):
             write_atomically(folder / path.name, read_record(path))
+
+
+def condense(published: Path, keep: Collection[str]) -> None:
+    """Replace the files of rows, finals and mixes whose ids are not in `keep` by one summary for each sweep or run.
+
+    Raises BakeoffError if a file cannot be read or written.
+    """
+    found: dict[tuple[Path, str], dict[Path, Mapping[str, Condensed]]] = {}
+    for path in record_files(published):
+        entry: Any = _read(path)
+        sweep = sweep_of(entry)
+        if sweep and path.stem not in keep:
+            found.setdefault((path.parent, sweep), {})[path] = _CONDENSED.get(path.stem, {path.stem: entry})
+    for (_, sweep), held in found.items():
+        records = {id: record for own in held.values() for id, record in own.items()}
+        written = save(published, summarised(sweep, records))
+        for path in held:
+            if path.stem != written:
+                path.unlink()
 
 
 def merge(runs: Path, *sources: Path) -> tuple[int, int]:
@@ -219,14 +243,20 @@ def load_all(runs: Path, *others: Path) -> Records:
 
     Raises BakeoffError if a folder cannot be read.
     """
-    found: list[StoredEntry[Measured]] = []
+    whole: dict[str, StoredEntry[Measured]] = {}
+    condensed: dict[str, StoredEntry[Measured]] = {}
     reasons: dict[str, str] = {}
     problems: list[str] = []
     for path, entry in _entries([runs, *others], problems):
+        folder = Path(os.path.relpath(path.parent, runs)).as_posix()
         if isinstance(entry, Supersede):
             reasons[entry.supersedes] = entry.reason
+        elif isinstance(entry, SummaryRecord):
+            own = _CONDENSED[path.stem].items()
+            condensed |= {id: StoredEntry(id, record, folder, path.stem) for id, record in own}
         else:
-            found.append(StoredEntry(path.stem, entry, Path(os.path.relpath(path.parent, runs)).as_posix()))
+            whole[path.stem] = StoredEntry(path.stem, entry, folder)
+    found = [*(condensed | whole).values()]
     found.sort(key=lambda stored: (stored.record.created, stored.id))
 
     def kept(kind: type[Measured], superseded: bool = False) -> Any:
@@ -263,6 +293,8 @@ def _entries(folders: Iterable[Path], problems: list[str]) -> Iterator[tuple[Pat
 
 _READ: dict[str, Entry] = {}
 """Decoded entries by file name; each file's content had the hash in its name when it was read."""
+_CONDENSED: dict[str, Mapping[str, Condensed]] = {}
+"""The records of each summary that was read, by its id."""
 
 
 def _read(path: Path) -> Entry:
@@ -280,6 +312,12 @@ def _read(path: Path) -> Entry:
             f"record {path.name} was edited or renamed: its content has the hash {hashed}; restore it",
             code="bad-record",
         )
+    if isinstance(entry, SummaryRecord):
+        try:
+            _CONDENSED[path.stem] = records_of(entry)
+        except (msgspec.MsgspecError, LookupError, TypeError, AttributeError) as error:
+            text = f"record {path.name} cannot be read: {error}; restore it from version control"
+            raise BakeoffError(text, code="bad-record") from error
     return _READ.setdefault(path.name, entry)
 
 
@@ -304,28 +342,33 @@ def find(runs: Path, asked: str, *others: Path) -> StoredEntry[Any]:
     """Return the record with this id, unique beginning of an id, unique content hash, or path of a file.
 
     `others` are searched if `runs` has no match. Raises BakeoffError if none or several match, or if the match only
-    supersedes a record.
+    supersedes a record or condenses several.
     """
-    path = _find_file(runs, asked, *others)
+    name, path = _find_file(runs, asked, *others)
     entry = _read(path)
+    entry = _CONDENSED.get(path.stem, {}).get(name, entry)
     if isinstance(entry, Supersede):
-        text = f"{path.stem} is not a record: it supersedes {entry.supersedes} ({entry.reason})"
+        text = f"{name} is not a record: it supersedes {entry.supersedes} ({entry.reason})"
         raise BakeoffError(text, code="no-record")
-    return StoredEntry(path.stem, entry)
+    if isinstance(entry, SummaryRecord):
+        text = f"{name} has {counted(len(entry.entries), 'record')}; give one of {', '.join(entry.entries)}"
+        raise BakeoffError(text, code="no-record")
+    return StoredEntry(name, entry)
 
 
-def _find_file(runs: Path, asked: str, *others: Path) -> Path:
+def _find_file(runs: Path, asked: str, *others: Path) -> tuple[str, Path]:
+    """Return the id and the file of the only record that matches."""
     if asked.endswith(".json") and os.path.isfile(asked):
-        return Path(asked)
+        return Path(asked).stem, Path(asked)
     name = asked.removesuffix(".json")
     for folder in (runs, *others):
-        files = list(record_files(folder))
-        hits = [path for path in files if name and (path.stem.startswith(name) or _ending(path).startswith(name))]
+        files = _files(folder)
+        hits = [id for id in files if name and (id.startswith(name) or id.rpartition("_")[2].startswith(name))]
         if hits:
             break
     else:
         check_exists(runs)
-        folder, files = runs, list(record_files(runs))
+        folder, files = runs, _files(runs)
     if not files:
         raise no_records(runs)
     if len(hits) != 1:
@@ -336,7 +379,17 @@ def _find_file(runs: Path, asked: str, *others: Path) -> Path:
         )
         advice = "give more of the name" if hits else "run bakeoff table --json for all names"
         raise BakeoffError(f"'{asked}': {found} in {folder}; {advice}", code="no-record")
-    return hits[0]
+    return hits[0], files[hits[0]]
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """Return the file that has each record, by the record's id: its own or a summary."""
+    found = {path.stem: path for path in record_files(folder)}
+    for path in [path for name, path in found.items() if "Z_summary_" in name]:
+        with suppress(BakeoffError):  # another record is asked for
+            _read(path)
+        found = dict.fromkeys(_CONDENSED.get(path.stem, ()), path) | found
+    return found
 
 
 def supersede(runs: Path, asked: str, reason: str, *others: Path) -> str:

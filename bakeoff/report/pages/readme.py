@@ -13,21 +13,18 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.record.frames import scopes
-from bakeoff.record.schema import CeilingsRecord, Comparison
-from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, load_all
+from bakeoff.record.schema import NEVER_RUN, CeilingsRecord, Comparison
+from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, condense, load_all
 from bakeoff.record.store import publish as publish_records
 from bakeoff.report.columns import COLUMNS, cells, table_rows
 from bakeoff.report.document import Cell, Document, Heading, Link, Text, blocks, listed, table
 from bakeoff.report.figures.variants import bars
 from bakeoff.report.figures.vega import drawn
 from bakeoff.report.format import shorten
-from bakeoff.report.groups import Table, name_of
+from bakeoff.report.groups import Table, name_of, newest, tables
 from bakeoff.report.links import anchor
 from bakeoff.report.pages import pipelines, results
-from bakeoff.report.pipelines import (
-    PipelineTable,
-    pipeline_tables,
-)
+from bakeoff.report.pipelines import PipelineTable, newest_budgets, pipeline_tables
 from bakeoff.report.recommendation import apart_text, decision, gain_in
 from bakeoff.report.render import markdown
 from bakeoff.report.selection import chosen, final_of, shorts
@@ -129,6 +126,7 @@ def _cited(entry: Stored | StoredComparison | StoredPipeline) -> Link:
 def publish(published: Path, records: Records, runs: Path) -> list[Path]:
     """Copy the newest of `records` from `runs`, write README's block, RESULTS.md and the picture; return their paths.
 
+    Published rows, finals and mixes that no table compares with others any more are condensed, a sweep into one file.
     README and RESULTS.md are of the commits that `runs` has records of; of a machine that it has none of, of those that
     RESULTS.md cites, or else of all.
 
@@ -139,6 +137,7 @@ def publish(published: Path, records: Records, runs: Path) -> list[Path]:
         raise BakeoffError(f"{page} has no results block. Add the lines: {BEGIN} {END}", code="bad-page")
     entries = [*_entries(chosen(records))]
     publish_records(published, runs, {entry.id for entry in entries})
+    condense(published, {entry.id for entry in _in_tables(load_all(published))})
     mine = {entry.id for entry in _entries(load_all(runs))}
     cited = set(markdown.citations(_text(published / results.NAME)))
     told: list[Stored | StoredComparison | StoredPipeline] = []
@@ -202,6 +201,15 @@ def _entries(found: Records) -> Iterator[Stored | StoredComparison | StoredPipel
     yield from found.current
     yield from found.comparisons
     yield from found.ran
+
+
+def _in_tables(found: Records) -> Iterator[Stored | StoredComparison | StoredPipeline]:
+    """Yield the records that tables of the newest records show and compare with each other."""
+    for made in tables(newest(found.current)):
+        yield from (entry for entry in (*made.rows, *made.built) if entry.record.status not in NEVER_RUN)
+        yield from filter(None, [final_of(made, found.comparisons)])
+    yield from (row.entry for made in pipeline_tables(found.pipelines) for row in made.rows)
+    yield from (entry for entries in newest_budgets(found.pipelines) for entry in entries)
 
 
 def shown(found: Records, page: str) -> Records:

@@ -210,6 +210,7 @@ def _in_tables(found: Records) -> Iterator[Stored | StoredComparison | StoredPip
         yield from filter(None, [final_of(made, found.comparisons)])
     yield from (row.entry for made in pipeline_tables(found.pipelines) for row in made.rows)
     yield from (entry for entries in newest_budgets(found.pipelines) for entry in entries)
+    yield from (*found.rollouts, *found.sustained)
 
 
 def shown(found: Records, page: str) -> Records:

@@ -114,11 +114,10 @@ def _packed(summary: SummaryRecord) -> SummaryRecord:
     """Return the summary as it is stored."""
     entries = {id: _condensed(record) for id, record in sorted(summary.entries.items())}
     parts = [part for entry in entries.values() for part in entry.get("sides", [entry])]
-    common = {key: max(values := [part[key] for part in parts], key=values.count) for key in parts[0]}
+    common = {**parts[-1]}
     for part in parts:
-        for key in common:
-            if part[key] == common[key]:
-                del part[key]
+        for key in [key for key, value in part.items() if value == common[key]]:
+            del part[key]
     return replace(summary, common=common, entries=entries)
 
 

@@ -57,14 +57,14 @@ _INTRODUCTION: Final = (
     "with eager as it was; each change of the best that could be deployed follows, by the time at which its sweep or "
     "run began. `3.00x [2.90, 3.10] eager fp32 (30.00 to 10.00 ms)`: 3 times as fast, its interval, and both times, by "
     "the rows of that sweep, its final, or a run in turns; a dash: not measured there. Medians are of synchronised "
-    "calls, avg FPS are calls a second by the mean. What was tried has its newest figures. `bakeoff show HASH` prints a record with its commit, versions and "
-    "settings; that commit's constraints.txt installs the libraries."
+    "calls, avg FPS are calls a second by the mean; what was tried has its newest figures. `bakeoff show HASH` prints "
+    "a record with its commit, versions and settings; that commit's constraints.txt installs the libraries."
 )
 _OVERVIEW: Final = (
-    "Generated from the records by `make history` (published ones by `make publish`); do not edit. Of each subject "
-    "eager, by its dtype, and the best that can be deployed now, in ms a call, of a pipeline a frame; how many times "
-    "faster; since when. Both times are of one sweep, its final, or a run in turns; a dash: there is none, as of times "
-    "that are unstable or of two sweeps."
+    "Generated from the records by `make history` (published ones by `make publish`); do not edit. In ms a call, of a "
+    "pipeline a frame: eager in fp32 or in another dtype, and the best that can be deployed now; how many times faster "
+    "that is, and since when. Both times are of one sweep, its final, or a run in turns; a dash: there is none, as of "
+    "unstable times."
 )
 _SUBJECT, _BEST, _REASON, _ADVICE = 22, 25, 200, 3
 """Largest numbers of characters of two columns and of a reason, and of pieces of advice."""
@@ -107,21 +107,13 @@ class _Sweep(NamedTuple):
     """The winner of the final, else the best that is ok; None if nothing can be deployed."""
     base: _Entry | None
     """Eager, whether it is ok or not; None if it has no times."""
+    eager: str
+    """Its eager with the dtype; "" if it has none."""
     answer: Callable[[], Answer]
     """Returns what to deploy, or how to decide it."""
     rival: _Entry | None = None
     """The row that the answer holds against the best."""
     final: StoredComparison | None = None
-
-    @property
-    def eager(self) -> str:
-        """Its eager with the dtype; "" if it has none."""
-        if self.base is None:
-            return ""
-        of = self.base.record
-        return " ".join(
-            ["eager", *dict.fromkeys(each.dtype for each in (of.mix.slots if is_run(self.base) else [of.variant]))]
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,22 +181,21 @@ def of_all(records: Records) -> Document:
         own, folder = records.of_machines([machine.key]), quote(links.folders_of(records)[machine.key])
         pages = Link(machine.tag, f"{folder}/{NAME}"), Link(f"results of {machine.tag}", f"{folder}/{results.NAME}")
         machines.append(Text(counted(len(own.current) + len(own.ran), "record"), machine.name, links=pages))
-        told = {story.subject: (story, story.now) for story in _stories(own) if story.now is not None}
-        rows += [{"subject": Cell("", link=pages[0])}] * bool(told) + [_overview(*each, link) for each in told.values()]
-        best = {subject: _name(now.entry) for subject, (_, now) in told.items()}
-        mixes += [Text(name, f"{subject} of {machine.tag}") for subject, name in best.items() if len(name) > _BEST]
+        told = [(story, story.now) for story in _stories(own) if story.now is not None]
+        rows += [{"subject": Cell("", link=pages[0])}] * bool(told) + [_overview(*each, link) for each in told]
+        named = ((_name(now.entry), f"{story.subject} of {machine.tag}") for story, now in told)
+        mixes += [Text(name, subject) for name, subject in named if len(name) > _BEST]
     eager = sorted({name for row in rows for name in row if name.startswith("eager ")}, reverse=True)
     numeric = *eager, "ms", "faster"
     names = "subject", *eager, "best now", "ms", "faster", "since, record"
-    short = {name: name.removeprefix("eager ") for name in eager[1:]}
     return Document(
         "Optimization history",
         blocks(
             Text(_OVERVIEW if machines else "No records yet."),
             listed(machines, "Machines"),
             table(
-                (Heading(short.get(name, name), numeric=name in numeric) for name in names),
-                ([row.get(name, "-" * (len(row) > 1)) for name in names] for row in rows),
+                (Heading(name.removeprefix("eager "), numeric=name in numeric) for name in names),
+                ([row.get(name) or "-" * (len(row) > 1) for name in names] for row in rows),
             ),
             listed(mixes, "Mixes"),
         ),
@@ -216,23 +207,23 @@ def of_machine(records: Records, machine: Machine) -> Document:
     own, link = records.of_machines([machine.key]), links.links_from(links.folders_of(records)[machine.key])
     threads = {entry.record.threads for entry in own.current}
     ceilings = {count: best_ceilings(own.current, own.ceilings, machine, count) for count in threads}
+
+    def line(entry: StoredComparison | StoredPipeline, name: object, said: str) -> Text:
+        return Text(said, f"{minute(entry.record.created)} {name}", links=(_cited(entry, link),))
+
     races = (entry for entry in own.comparisons if not entry.record.sweep)
     sustained = (entry for entries in sustained_tables(own.sustained) for entry in entries)
-    others: list[tuple[str, str, StoredComparison | StoredPipeline]] = [
-        *((sentence(entry.record), title(entry.record.a, machine=False), entry) for entry in races),
-        *((rollout.verdict(entry.record), str(entry.record.mix), entry) for entry in newest_rollouts(own.rollouts)),
-        *((deadline.verdict(entry), str(entry.record.mix), entry) for entry in sustained),
+    apart = [
+        *(line(each, title(each.record.a, machine=False), sentence(each.record)) for each in races),
+        *(line(each, each.record.mix, rollout.verdict(each.record)) for each in newest_rollouts(own.rollouts)),
+        *(line(each, each.record.mix, deadline.verdict(each)) for each in sustained),
     ]
-    apart = listed(
-        Text(said, f"{minute(entry.record.created)} {name}", links=(_cited(entry, link),))
-        for said, name, entry in others
-    )
     return Document(
         f"Optimization history of {machine.name} ({machine.tag})",
         blocks(
             Text(_INTRODUCTION),
             *(_section(story, own, link, ceilings) for story in _stories(own)),
-            section("Races, rollouts and sustained runs", [apart]),
+            section("Races, rollouts and sustained runs", [listed(apart)]),
             section("Superseded", [listed(Text(reason, entry.id) for entry, reason in own.superseded)]),
         ),
     )
@@ -258,12 +249,14 @@ def _of_sweep(rows: Sequence[Stored], finals: Sequence[StoredComparison]) -> _Sw
     kept = newest(rows)
     decided = decision(kept, finals)
     eager = [entry for entry in kept if entry.record.baseline and entry.record.latency is not None]
+    base = min(eager, key=lambda entry: entry.record.variant.dtype not in BASELINE_DTYPES, default=None)
     best = decided.winner or next(iter(decided.best), None)
     return _Sweep(
         rows[0].record.created,
         _able(kept),
         best,
-        min(eager, key=lambda entry: entry.record.variant.dtype not in BASELINE_DTYPES, default=None),
+        base,
+        name_of(base.record) if base is not None else "",
         lambda: deployment(kept, finals),
         next((entry for entry in decided.best if entry is not best), None),
         next((entry for entry in finals if entry.record is decided.final), None),
@@ -273,10 +266,11 @@ def _of_sweep(rows: Sequence[Stored], finals: Sequence[StoredComparison]) -> _Sw
 def _of_run(entries: Sequence[StoredPipeline]) -> _Sweep:
     rows = [row for row in named(entries) if row.figures is not None]
     best = next((row.entry for row in rows if row.record.status == "ok"), None)
-    eager = next((row.entry for row in rows if row.record.role == "eager"), None)
-    against = "eager" if eager is not None else _name(entries[0])
-    told = [replace(row, name="eager" if row.entry is eager else str(row.record.mix), against=against) for row in rows]
-    return _Sweep(entries[0].record.created, _able(entries), best, eager, lambda: (pipelines.verdicts(told)[0],))
+    base = next((row.entry for row in rows if row.record.role == "eager"), None)
+    against, dtypes = ("eager", base.record.mix.slots) if base is not None else (_name(entries[0]), ())
+    told = [replace(row, name="eager" if row.entry is base else str(row.record.mix), against=against) for row in rows]
+    eager = " ".join(dict.fromkeys(["eager" * bool(dtypes), *(slot.dtype for slot in dtypes)]))
+    return _Sweep(entries[0].record.created, _able(entries), best, base, eager, lambda: (pipelines.verdicts(told)[0],))
 
 
 def _able(entries: Iterable[_Entry]) -> dict[str, _Entry]:
@@ -381,7 +375,7 @@ def _overview(story: _Story, now: _Step, link: links.Link) -> dict[str, Cell | s
         now.sweep.eager: others_ms,
         "best now": name if len(name) <= _BEST else "a mix, named below",
         "ms": ms,
-        "faster": f"{found.ratio:.2f}x" if found is not None else "-",
+        "faster": f"{found.ratio:.2f}x" if found is not None else "",
         "since, record": Cell(story.steps[-1].sweep.began[:10], link=_cited(now.entry, link)),
     }
 

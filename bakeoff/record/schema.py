@@ -678,6 +678,23 @@ class Supersede:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryRecord:
+    """Records of one sweep or run, condensed to what the history reads, whose own files are gone."""
+
+    kind: Literal["summary"] = field(default="summary", kw_only=True)
+    schema: int
+    created: str
+    """That of its newest record."""
+    machine: Machine
+    sweep: str
+    entries: dict[str, Any]
+    """Each record by its id, which ends with the hash of its own file. In a file it lacks what it has in common with
+    most; its clocks have `figures` and `modes` instead of samples, its parity the worst output, a round medians."""
+    common: dict[str, Any] = field(default_factory=dict)
+    """In a file, the values that most rows or mixes, and sides of finals, have; empty once it is read."""
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
     """One block of calls of each side of a comparison, one after the other in random order."""
 

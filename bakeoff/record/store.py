@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from bakeoff.models.plain_file import read_plain
 from bakeoff.models.words import counted
 from bakeoff.record.codec import Entry, decode, encode
 from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, Supersede
+from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, SummaryRecord, Supersede
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -34,6 +35,8 @@ class StoredEntry(Generic[Kind]):
     folder: str = ""
     """Folder of its file, relative to the folder of runs that was read first, with forward slashes; "" if it is not
     known."""
+    summary: str = ""
+    """Id of the summary that has it; "" if it has a file of its own."""
 
     @property
     def machine(self) -> Machine:
@@ -144,8 +147,8 @@ def save(runs: Path, entry: Entry, *others: Path) -> str:
             slug = "ceilings"
         case PipelineRecord():
             slug = f"pipeline_{entry.mix.slug}"
-        case Supersede():
-            slug = "supersede"
+        case SummaryRecord() | Supersede():
+            slug = entry.kind
     folder, data = _folder_of(runs, entry, *others), encode(entry)
     stamp = entry.created.replace("-", "").replace(":", "").partition(".")[0]
     name = f"{stamp}Z_{slug}_{_hash(data)}"
@@ -162,15 +165,14 @@ def _folder_of(runs: Path, entry: Entry, *others: Path) -> Path:
     if not isinstance(entry, Supersede):
         return folder_of(runs, entry)
     for folder in (runs, *others):
-        for path in record_files(folder):
-            if path.stem == entry.supersedes:
-                return runs / path.parent.relative_to(folder)
+        if path := _files(folder).get(entry.supersedes):
+            return runs / path.parent.relative_to(folder)
     raise BakeoffError(f"{entry.supersedes} is not in {runs}; give its folder by --runs", code="no-record")
 
 
 def publish(published: Path, runs: Path, ids: Collection[str]) -> None:
-    """Copy the records with these ids from `runs` to `published` unchanged, and the entries that supersede published
-    ones.
+    """Copy the records with these ids from `runs` to `published` unchanged, in a summary with the others in it, and the
+    entries that supersede published ones.
 
     Raises BakeoffError if a file cannot be written.
     """
@@ -182,8 +184,29 @@ def publish(published: Path, runs: Path, ids: Collection[str]) -> None:
             folder = _folder_of(published, entry)
         except BakeoffError:  # it supersedes what is not published
             continue
-        if path.stem in ids or isinstance(entry, Supersede):
+        if not {path.stem, *getattr(entry, "entries", ())}.isdisjoint(ids) or isinstance(entry, Supersede):
             write_atomically(folder / path.name, read_record(path))
+
+
+def condense(published: Path, keep: Collection[str]) -> None:
+    """Replace the files of rows, finals and runs whose ids are not in `keep` by one summary for each sweep or run.
+
+    Raises BakeoffError if a file cannot be read or written.
+    """
+    found: dict[tuple[Path, str], dict[Path, dict[str, Any]]] = {}
+    for path in record_files(published):
+        entry = _read(path)
+        sweep = getattr(entry, "sweep", getattr(entry, "run", ""))
+        if sweep and path.stem not in keep:
+            held = entry.entries if isinstance(entry, SummaryRecord) else {path.stem: entry}
+            found.setdefault((path.parent, sweep), {})[path] = held
+    for (_, sweep), files in found.items():
+        entries = {id: record for held in files.values() for id, record in held.items()}
+        newest = max(entries.values(), key=lambda record: record.created)
+        written = save(published, SummaryRecord(SCHEMA, newest.created, newest.machine, sweep, entries))
+        for path in files:
+            if path.stem != written:
+                path.unlink()
 
 
 def merge(runs: Path, *sources: Path) -> tuple[int, int]:
@@ -219,14 +242,19 @@ def load_all(runs: Path, *others: Path) -> Records:
 
     Raises BakeoffError if a folder cannot be read.
     """
-    found: list[StoredEntry[Measured]] = []
+    whole: dict[str, StoredEntry[Measured]] = {}
+    condensed: dict[str, StoredEntry[Measured]] = {}
     reasons: dict[str, str] = {}
     problems: list[str] = []
     for path, entry in _entries([runs, *others], problems):
+        folder = Path(os.path.relpath(path.parent, runs)).as_posix()
         if isinstance(entry, Supersede):
             reasons[entry.supersedes] = entry.reason
+        elif isinstance(entry, SummaryRecord):
+            condensed |= {id: StoredEntry(id, record, folder, path.stem) for id, record in entry.entries.items()}
         else:
-            found.append(StoredEntry(path.stem, entry, Path(os.path.relpath(path.parent, runs)).as_posix()))
+            whole[path.stem] = StoredEntry(path.stem, entry, folder)
+    found = [*(condensed | whole).values()]
     found.sort(key=lambda stored: (stored.record.created, stored.id))
 
     def kept(kind: type[Measured], superseded: bool = False) -> Any:
@@ -303,29 +331,35 @@ def _hash(data: bytes) -> str:
 def find(runs: Path, asked: str, *others: Path) -> StoredEntry[Any]:
     """Return the record with this id, unique beginning of an id, unique content hash, or path of a file.
 
-    `others` are searched if `runs` has no match. Raises BakeoffError if none or several match, or if the match only
-    supersedes a record.
+    `others` are searched if `runs` has no match. Raises BakeoffError if none or several match, or if the match is no
+    record of its own.
     """
-    path = _find_file(runs, asked, *others)
-    entry = _read(path)
+    name, path = _find_file(runs, asked, *others)
+    entry: Any = _read(path)
+    if isinstance(entry, SummaryRecord):
+        entry = entry.entries.get(name, entry)
     if isinstance(entry, Supersede):
-        text = f"{path.stem} is not a record: it supersedes {entry.supersedes} ({entry.reason})"
+        text = f"{name} is not a record: it supersedes {entry.supersedes} ({entry.reason})"
         raise BakeoffError(text, code="no-record")
-    return StoredEntry(path.stem, entry)
+    if isinstance(entry, SummaryRecord):
+        text = f"{name} has {counted(len(entry.entries), 'record')}; give one: {', '.join(entry.entries)}"
+        raise BakeoffError(text, code="no-record")
+    return StoredEntry(name, entry)
 
 
-def _find_file(runs: Path, asked: str, *others: Path) -> Path:
+def _find_file(runs: Path, asked: str, *others: Path) -> tuple[str, Path]:
+    """Return the id of the only record that matches, and its file."""
     if asked.endswith(".json") and os.path.isfile(asked):
-        return Path(asked)
+        return Path(asked).stem, Path(asked)
     name = asked.removesuffix(".json")
     for folder in (runs, *others):
-        files = list(record_files(folder))
-        hits = [path for path in files if name and (path.stem.startswith(name) or _ending(path).startswith(name))]
+        files = _files(folder)
+        hits = [id for id in files if name and (id.startswith(name) or id.rpartition("_")[2].startswith(name))]
         if hits:
             break
     else:
         check_exists(runs)
-        folder, files = runs, list(record_files(runs))
+        folder, files = runs, _files(runs)
     if not files:
         raise no_records(runs)
     if len(hits) != 1:
@@ -336,7 +370,16 @@ def _find_file(runs: Path, asked: str, *others: Path) -> Path:
         )
         advice = "give more of the name" if hits else "run bakeoff table --json for all names"
         raise BakeoffError(f"'{asked}': {found} in {folder}; {advice}", code="no-record")
-    return hits[0]
+    return hits[0], files[hits[0]]
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """Return the file that has each record, its own or a summary, by the record's id."""
+    found = {path.stem: path for path in record_files(folder)}
+    for path in [path for name, path in found.items() if "Z_summary_" in name]:
+        with suppress(BakeoffError):  # another record may be meant
+            found = dict.fromkeys(getattr(_read(path), "entries", ()), path) | found
+    return found
 
 
 def supersede(runs: Path, asked: str, reason: str, *others: Path) -> str:
@@ -358,7 +401,7 @@ def supersede(runs: Path, asked: str, reason: str, *others: Path) -> str:
 RECORDS = "records"
 
 
-def folder_of(runs: Path, entry: Measured) -> Path:
+def folder_of(runs: Path, entry: Measured | SummaryRecord) -> Path:
     """Return the folder for an entry's file: of an existing folder that ends in its machine's tag, else of a new one
     with the machine's readable name, which may change."""
     ending = f"-{entry.machine.tag}"

@@ -204,7 +204,7 @@ def _duration(
 def _clock(record: Record) -> Clock | None:
     """Return the latency clock; None without samples."""
     clock = record.measurement.latency
-    return clock if clock is not None and clock.samples_ns else None
+    return clock if clock is not None and clock.figures is not None else None
 
 
 def _median_ms(clock: Clock) -> float:

@@ -20,8 +20,8 @@ Link = Callable[[Stored | StoredComparison | StoredPipeline], str]
 
 
 def file_of(entry: Stored | StoredComparison | StoredPipeline) -> str:
-    """Return the path of the entry's file, relative to the folder of all runs."""
-    return f"{entry.folder or f'{entry.machine.folder}/{RECORDS}'}/{entry.id}.json"
+    """Return the path of the file that has the entry, relative to the folder of all runs."""
+    return f"{entry.folder or f'{entry.machine.folder}/{RECORDS}'}/{entry.summary or entry.id}.json"
 
 
 def home_of(entry: Stored | StoredComparison | StoredPipeline) -> str:

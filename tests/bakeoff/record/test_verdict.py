@@ -204,6 +204,15 @@ class TestAnEarlyVerdict:
         other_way = decide(of_sides(tuple(1 / ratio for ratio in ratios)))
         assert (other_way.low, other_way.high) == pytest.approx((1 / verdict.high, 1 / verdict.low), rel=1e-4)
 
+    def test_the_spread_of_the_sets_counts_where_it_is_larger(self) -> None:
+        mean, apart = 1.0, 0.25
+        shown = show_early(np.exp([mean - apart, mean, mean + apart]))
+        assert shown is not None
+        assert np.log(shown.high / shown.ratio) == pytest.approx(EARLY_ERRORS * apart / np.sqrt(3))
+        assumed = show_early(np.exp([mean - 0.01, mean, mean + 0.01]))
+        assert assumed is not None
+        assert (shown.is_assumed, assumed.is_assumed, assumed.turned.is_assumed) == (False, True, True)
+
     def test_waits_for_the_speed_up_of_the_faster_one_over_the_baseline(self) -> None:
         slower, near, far = (1.5,) * 3, (1.2,) * 3, (3.0,) * 3
         assert is_decided(of_sides(slower, far))

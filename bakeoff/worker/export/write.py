@@ -253,7 +253,8 @@ def _regime_limits(
 ) -> dict[str, dict[str, float]]:
     """Return limits of floating outputs by regime, where the model's own answer says something and eager is right."""
     main, specs, outputs = loaded.workload.name, loaded.workload.outputs, dict[str, tuple[Tensor, ...]]()
-    for frame in (0, *map(model_outputs, names)):
+    frames: list[int | str] = [0, *map(model_outputs, names)]
+    for frame in frames:
         keys = [key(frame, main, "out", spec.name) for spec in specs]
         if wanted.keys() & own.keys() >= {*keys}:
             outputs[str(frame or set_name(0))] = tuple(wanted[one] for one in keys)

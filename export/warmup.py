@@ -37,7 +37,7 @@ class WarmUp:
     units: int
     """Units of the loop that ran after them, in which no counter moved."""
     counters: tuple[str, ...]
-    """What was counted."""
+    """What was counted, beside what engines count themselves."""
 
 
 def stated_call(program: str, unit: int, inputs: "Mapping[str, Tensor]") -> WarmCall:

@@ -1,7 +1,6 @@
 """Plays calls that warm a mix up, and finds those calls of its loop in which something is still compiled, allocated or
 captured."""
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -56,13 +55,10 @@ def unwarmed(
     After given calls, units end with the first such call. The engines are those of callables.
     """
     play(engines, calls)
-    of_engines, moved, seen = counters(engines), list[WarmCall](), dict[str, int]()
+    of_engines, moved = counters(engines), list[WarmCall]()
 
     def read() -> Sequence[Mapping[str, int]]:
-        seen["threads"] = max(seen.get("threads", 0), len(os.listdir("/proc/self/task")))
-        if subject.device == "cuda":
-            seen["device allocations"] = torch.cuda.memory_stats().get("num_device_alloc", 0)
-        return [*of_engines(), dict(seen)]
+        return [*of_engines(), *([_of_device()] if subject.device == "cuda" else [])]
 
     def watched(key: Key, one: ProgramEngine) -> ProgramEngine:
         assert isinstance(one.engine, ModuleEngine)
@@ -86,4 +82,8 @@ def unwarmed(
             runner.open()
         runner.unit()
         units += 1
-    return WarmUp(tuple(moved), units, tuple(name for each in read()[-2:] for name in each))
+    return WarmUp(tuple(moved), units, tuple(name for each in read()[2:] for name in each))
+
+
+def _of_device() -> Mapping[str, int]:
+    return {"device allocations": torch.cuda.memory_stats().get("num_device_alloc", 0)}

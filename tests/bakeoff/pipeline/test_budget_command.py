@@ -1,6 +1,7 @@
 """`bakeoff budget` as it is typed: what records give the choices, the answer, the runs, `--resume`, exit codes."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -115,9 +116,9 @@ def test_a_limit_of_the_first_good_frame_is_answered_by_cold_starts_alone() -> N
     refused = budget("--objective", "first<=60s", "--dry-run").exception
     assert isinstance(refused, BakeoffError)
     fastest, slower = answer("--dry-run")["budget"]["candidates"]
-    command = f"deadline loops:Small --cold --mix {fastest['slots']} --device cpu --threads 1"
+    command = f"deadline loops:Small:tiny --cold --mix '{fastest['slots']}' --device cpu --threads 1"
     assert str(refused).endswith(f"run: bakeoff {command}")
-    started = command.replace(fastest["slots"], slower["slots"]).split()
+    started = shlex.split(command.replace(fastest["slots"], slower["slots"]))
     done = CliRunner().invoke(app, [*started, "--minutes", "0.02"])
     assert done.exit_code == 0, done.output
     found = answer("--objective", "first<=60s", "--dry-run")

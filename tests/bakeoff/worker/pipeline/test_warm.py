@@ -110,4 +110,4 @@ def test_a_call_states_small_values_and_what_of_a_window_is_empty(
         *((1, 0, 64 - 11 * unit) for unit in range(1, 6)),
     ]
     assert plan.calls[6].empty == {}
-    assert plan.counters == ("torch.compile", "threads")
+    assert plan.counters == ("torch.compile",)

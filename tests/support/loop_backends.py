@@ -59,9 +59,12 @@ def _note(module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOpti
     return ModuleEngine(module, rebinding=True)
 
 
-def _wait(module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext) -> Engine:
-    module.register_forward_hook(lambda *_: time.sleep(0.005))
-    return ModuleEngine(module, rebinding=True)
+def _waiting(name: str, seconds: float) -> Backend:
+    def build(module: "nn.Module", _in: "Mapping[str, Tensor]", _options: NoOptions, _of: BuildContext) -> Engine:
+        module.register_forward_hook(lambda *_: time.sleep(seconds))
+        return ModuleEngine(module, rebinding=True)
+
+    return Backend(name, "a test's", build=build, runs_eagerly=True)
 
 
 def _prepare(
@@ -107,7 +110,7 @@ COMPILES_AGAIN = Backend("compiles-again", "a test's", build=_compiling, runs_ea
 FALLS_BACK = Backend("falls-back", "a test's", build=_falling, runs_eagerly=True)
 GOES_WRONG = Backend("goes-wrong", "a test's", build=_go_wrong, runs_eagerly=True)
 NOTES_PRECISION = Backend("notes-precision", "a test's", build=_note, runs_eagerly=True, dtypes=("fp32", "tf32"))
-SLOW = Backend("slow", "a test's", build=_wait, runs_eagerly=True)
+SLOW, SLOWER = _waiting("slow", 0.005), _waiting("slower", 0.04)
 PREPARES = Backend("prepares", "a test's", prepare=_prepare)
 
 

@@ -49,9 +49,8 @@ def texts(rows: Sequence[MixRow]) -> Iterator[Text]:
         others = (other.record for other in rows if other.record.run == record.run and other.record.mix == plain)
         sequential = next(others, None)
         text = f"a unit takes {milliseconds(unit.unit_ms)} ms, {milliseconds(promised.ms)} were promised; its outputs "
-        text += (
-            f"are ready {milliseconds(latency)} ms after it begins, {milliseconds(promised.latency_ms or 0)} promised"
-        )
+        ready = milliseconds(promised.latency_ms or 0)
+        text += f"are ready {milliseconds(latency)} ms after it begins, {ready} were promised"
         yield Text(f"{text}; {_lanes(record)}; copies for it take {size_text(promised.memory_bytes or 0)}", row.name)
         if sequential is not None:
             yield _against(row, sequential)
@@ -62,7 +61,7 @@ def _against(row: MixRow, sequential: PipelineRecord) -> Text:
     promised, before = row.record.measurement.promised, sequential.measurement.promised
     found = gain(sequential, row.record)
     assert promised is not None
-    text = f"{before.ms / promised.ms:.2f}x the rate was promised" if before is not None else "no gain was promised"
+    text = f"{before.ms / promised.ms:.2f}x the rate was promised" if before is not None else "no rate was promised"
     felt = {pair: factor for pair, factor in promised.slowdowns.items() if factor >= _FELT}
     worst = max(felt, key=lambda pair: felt[pair], default="")
     why = f"; {worst} takes {felt[worst]:.2f}x as long" if worst else ""

@@ -59,6 +59,7 @@ class Single(Pipeline):
             state={},
             outputs={f"out.{one.name}": (name,) for one in self.workload.outputs},
             signals={f"out.{one.name}": one.signal for one in self.workload.outputs if one.signal},
+            flows={"call 0": (), **{f"output out.{one.name}": ("call 0",) for one in self.workload.outputs}},
             unit_elements=sum(prod(one.shape) for one in self.workload.outputs),
         )
 

@@ -49,6 +49,14 @@ def _go_wrong(
     return ModuleEngine(module, rebinding=True)
 
 
+def _waiting(name: str, seconds: float) -> Backend:
+    def build(module: "nn.Module", _in: "Mapping[str, Tensor]", _options: NoOptions, _of: BuildContext) -> Engine:
+        module.register_forward_hook(lambda *_: time.sleep(seconds))
+        return ModuleEngine(module, rebinding=True)
+
+    return Backend(name, "a test's", build=build, runs_eagerly=True)
+
+
 def _prepare(
     module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
 ) -> Prepared:
@@ -138,6 +146,7 @@ FIRST_WRONG = _in_call(2, wrong=1.0, compiles=False)
 COMPILES_AGAIN = Backend("compiles-again", "a test's", build=_compiling, runs_eagerly=True)
 FALLS_BACK = Backend("falls-back", "a test's", build=_falling, runs_eagerly=True)
 GOES_WRONG = Backend("goes-wrong", "a test's", build=_go_wrong, runs_eagerly=True)
+SLOW, SLOWER = _waiting("slow", 0.005), _waiting("slower", 0.04)
 PREPARES = Backend("prepares", "a test's", prepare=_prepare)
 
 

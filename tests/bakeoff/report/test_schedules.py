@@ -38,7 +38,7 @@ def test_a_gain_is_said_with_what_was_promised() -> None:
     assert first.startswith("eager decode-behind:1+1: a unit takes 70.")
     assert "68.00 were promised" in first
     assert "its outputs are ready 110" in first, "70 ms, and 40 of the next unit"
-    assert "98.00 by promise" in first
+    assert "ms after it begins, 98.0" in first
     assert "second lane: decode 40.000, idle 30." in first
     assert "copies for it take 3.0 MiB" in first
     assert second.startswith("eager decode-behind:1+1: gains: 1.43x [")

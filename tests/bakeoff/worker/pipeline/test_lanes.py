@@ -104,14 +104,20 @@ def test_frames_are_those_of_the_outputs_that_are_ready(opened: list[Lane]) -> N
 def test_a_buffer_that_is_written_too_early_is_caught_in_the_first_units(
     planted: bool, monkeypatch: pytest.MonkeyPatch, opened: list[Lane]
 ) -> None:
-    """Planted: the lane reads the window itself, which the next unit slides; it begins late, so that it does."""
-    run = Lane._run
+    """Planted: the lane reads the window itself, which the next unit slides; it begins as that unit ends."""
+    run, wait, awaited = Lane._run, Lane.wait, threading.Event()
 
     def late(*of: Any) -> None:
-        time.sleep(0.2)
+        assert awaited.wait(60)
         run(*of)
 
+    def waiting(lane: Lane) -> None:
+        awaited.set()
+        wait(lane)
+        awaited.clear()
+
     monkeypatch.setattr(Lane, "_run", late)
+    monkeypatch.setattr(Lane, "wait", waiting)
     if planted:
         monkeypatch.setattr(Feeder, "held", lambda _self, value: value)
     loop = loop_of("owl", "tiny")
@@ -324,11 +330,11 @@ def test_streams_wait_for_what_they_read(schedule: str, monkeypatch: pytest.Monk
 
 
 def test_a_decoder_that_is_a_third_of_the_unit_is_hidden_and_the_gain_is_promised(tmp_path: Path) -> None:
-    """Each call sleeps for 5 ms, two of the world and one of the stream: 15 ms in a row, 10 beside each other."""
-    slow = {"world": "loop_backends:SLOW/fp32", "stream": "loop_backends:SLOW/fp32"}
+    """Each call sleeps for 40 ms, two of the world and one of the stream: 120 ms in a row, 80 beside each other."""
+    slow = dict.fromkeys(("world", "stream"), "loop_backends:SLOWER/fp32")
     job, unit_ms, promised_ms = make_job(tmp_path, slow), dict[str, float](), dict[str, float]()
     for schedule in ("sequential", "decode-behind:1+1"):
-        made, _ = run_mix(replace(job, schedule=schedule), tmp_path / schedule, units=40)
+        made, _ = run_mix(replace(job, schedule=schedule), tmp_path / schedule, units=20)
         assert made.units is not None
         assert made.promised is not None
         steady = [ns for ns, kind in zip(made.units.wall_ns, made.units.kinds, strict=True) if kind == "steady"]

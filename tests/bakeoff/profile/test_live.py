@@ -39,7 +39,9 @@ def test_it_says_units_rates_shares_values_and_findings(tmp_path: Path, monkeypa
     clock, latest = Clock(), {"gpu.memory": 12_034.4, "gpu.power": 355.2, "cpu.process": 102.0}
     monkeypatch.setattr(Session, "latest", lambda _self: latest)
     with opened(make_profiler(tmp_path, clock), "t2v") as session:
-        assert line_of(session) == "t2v 0 s: 0 units; GPU power 355 W, GPU memory 12,034 MiB, CPU of its processes 102 %"
+        assert (
+            line_of(session) == "t2v 0 s: 0 units; GPU power 355 W, GPU memory 12,034 MiB, CPU of its processes 102 %"
+        )
         for _ in range(4):
             with session.unit(frames=3):
                 with session.phase("denoise"), session.step(0):

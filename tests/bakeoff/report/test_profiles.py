@@ -122,11 +122,11 @@ class TestFiles:
         save(tmp_path, GPU)
         (*_, path) = files.update(tmp_path)
         assert files.check(tmp_path) == []
-        before, stray = path.read_bytes(), path.with_name("stray.json")
+        before, stray = path.read_bytes(), path.with_name("stray.html")
         path.write_bytes(before.replace(b";base64,", b";base64,AAAA"))
         assert files.check(tmp_path) == [], "pictures may be of another version of the library"
         path.write_bytes(before.replace(b"101.05", b"99.05"))
-        stray.write_bytes(b"{}")
+        stray.write_text("no page")
         edited, left = files.check(tmp_path)
         assert edited.startswith(f"{path} differs from what the records give")
         assert left.startswith(f"{stray} is of records that are not there.")

@@ -1,12 +1,16 @@
-"""Encodes entries as JSON and decodes entries of all kinds."""
+"""Encodes entries as JSON and decodes entries of all kinds; in a summary, records are condensed to figures."""
 
-from typing import Any
+from dataclasses import replace
+from math import inf
+from statistics import median
+from typing import Any, TypedDict
 
 import msgspec
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, Samples, SummaryRecord, Supersede
+from bakeoff.record.statistics import Mode, Summary
 
 Entry = Record | Supersede | Comparison | CeilingsRecord | PipelineRecord | SummaryRecord
 
@@ -62,7 +66,7 @@ _READERS: dict[str, msgspec.json.Decoder[Entry]] = {
 
 def encode(entry: Entry) -> bytes:
     """Encode an entry as one line of JSON; the same entry gives the same bytes."""
-    return encode_json(entry) + b"\n"
+    return encode_json(_packed(entry) if isinstance(entry, SummaryRecord) else entry) + b"\n"
 
 
 def decode(data: bytes, name: str) -> Entry:
@@ -82,7 +86,69 @@ def decode(data: bytes, name: str) -> Entry:
         if head.kind not in _READERS:
             text = f"record {name} is of kind '{head.kind}', not {', '.join(_READERS)}; update bakeoff"
             raise BakeoffError(text, code="bad-record")
-        return _READERS[head.kind].decode(data)
+        entry = _READERS[head.kind].decode(data)
+        if not isinstance(entry, SummaryRecord):
+            return entry
+        return replace(entry, entries={id: _unpacked(entry.common, each) for id, each in entry.entries.items()})
     except (msgspec.MsgspecError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         text = f"record {name} cannot be read: {error}; restore it from version control"
         raise BakeoffError(text, code="bad-record") from error
+
+
+_KEPT = (
+    "status", "reason", "findings", "latency", "throughput", "parity", "memory", "programs", "opened_ns", "units",
+)  # fmt: skip
+"""Fields of a measurement that a summary has."""
+_OF_OUTPUT = "name", "rel_l2", "limit", "passed", "problem"
+_OF_PROGRAM = "slot", "variant", "batch", "status", "reason", "quantisation", "source"
+
+
+class _Figures(TypedDict):
+    """Statistics of a clock, as its samples gave them."""
+
+    figures: Summary | None
+    modes: tuple[Mode, Mode] | None
+
+
+def _packed(summary: SummaryRecord) -> SummaryRecord:
+    """Return the summary as it is stored."""
+    entries = {id: _condensed(record) for id, record in sorted(summary.entries.items())}
+    parts = [part for entry in entries.values() for part in entry.get("sides", [entry])]
+    common = {**parts[-1]}
+    for part in parts:
+        for key in [key for key, value in part.items() if value == common[key]]:
+            del part[key]
+    return replace(summary, common=common, entries=entries)
+
+
+def _condensed(record: Any) -> dict[str, Any]:
+    entry: dict[str, Any] = msgspec.json.decode(encode_json(record))
+    if isinstance(record, Comparison):
+        for each in entry["rounds"]:
+            each["samples_ns"] = [[round(median(samples))] for samples in each["samples_ns"]]
+        return entry | {"sides": [*map(_condensed, record.sides)]}
+    made = {key: value for key in _KEPT if (value := entry["measurement"].get(key))}
+    for name in {"latency", "throughput"} & made.keys():
+        clock = getattr(record.measurement, name)
+        made[name] |= {"samples_ns": [], "warmup_ns": [], "after_pause_ns": []}
+        made[name] |= {"figures": clock.figures, "modes": clock.modes}
+    parity = made.get("parity", {"outputs": []})
+    for each in parity.get("units", [parity]):
+        each["outputs"].sort(key=lambda output: inf if output["rel_l2"] is None else output["rel_l2"])
+        each["outputs"] = [{key: output[key] for key in _OF_OUTPUT} for output in each["outputs"][-1:]]
+    made["programs"] = [{key: program[key] for key in _OF_PROGRAM} for program in made.get("programs", ())]
+    if "units" in made:
+        made["units"] |= {"started_ns": [], "lines": [], "programs": [], "copied_bytes": []}
+    return entry | {"log": "", "phase_s": {}, "monitored": None, "forecast": None, "measurement": made}
+
+
+def _unpacked(common: dict[str, Any], own: dict[str, Any]) -> Any:
+    if "sides" in own:
+        sides = tuple(_unpacked(common, side) for side in own["sides"])
+        return replace(read_as(own | {"sides": []}, Comparison), sides=sides)
+    entry = common | own
+    record = read_as(entry, _KINDS[entry["kind"]])
+    for name in {"latency", "throughput"} & entry["measurement"].keys():
+        figures = read_as(entry["measurement"][name], _Figures)
+        vars(getattr(record.measurement, name)).update(figures)  # as `cached_property` keeps them
+    return record

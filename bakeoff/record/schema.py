@@ -679,7 +679,7 @@ class Supersede:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRecord:
-    """Records of one sweep or run that are condensed to what the history reads; their own files are gone."""
+    """Records of one sweep or run, condensed to what the history reads, whose own files are gone."""
 
     kind: Literal["summary"] = field(default="summary", kw_only=True)
     schema: int
@@ -687,12 +687,11 @@ class SummaryRecord:
     """That of its newest record."""
     machine: Machine
     sweep: str
-    common: dict[str, Any]
-    """Values of fields that most of its rows or mixes, and of the sides of its finals, have: each states what differs.
-    """
-    entries: dict[str, dict[str, Any]]
-    """Fields of each record by its id, which ends with the hash of the full record. A clock has its statistics as
-    `figures` and `modes` instead of samples, a block of a final its median, a parity its worst output."""
+    entries: dict[str, Any]
+    """Each record by its id, which ends with the hash of its own file. In a file it lacks what it has in common with
+    most; its clocks have `figures` and `modes` instead of samples, its parity the worst output, a round medians."""
+    common: dict[str, Any] = field(default_factory=dict)
+    """In a file, the values that most rows or mixes, and sides of finals, have; empty once it is read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,12 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-import msgspec
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.machine.identity import Machine, same_machine
@@ -19,7 +17,6 @@ from bakeoff.models.words import counted
 from bakeoff.record.codec import Entry, decode, encode
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, SummaryRecord, Supersede
-from bakeoff.record.summary import Condensed, records_of, summarised, sweep_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -192,20 +189,22 @@ def publish(published: Path, runs: Path, ids: Collection[str]) -> None:
 
 
 def condense(published: Path, keep: Collection[str]) -> None:
-    """Replace the files of rows, finals and mixes whose ids are not in `keep` by one summary for each sweep or run.
+    """Replace the files of rows, finals and runs whose ids are not in `keep` by one summary for each sweep or run.
 
     Raises BakeoffError if a file cannot be read or written.
     """
-    found: dict[tuple[Path, str], dict[Path, Mapping[str, Condensed]]] = {}
+    found: dict[tuple[Path, str], dict[Path, dict[str, Any]]] = {}
     for path in record_files(published):
-        entry: Any = _read(path)
-        sweep = sweep_of(entry)
+        entry = _read(path)
+        sweep = getattr(entry, "sweep", getattr(entry, "run", ""))
         if sweep and path.stem not in keep:
-            found.setdefault((path.parent, sweep), {})[path] = _CONDENSED.get(path.stem, {path.stem: entry})
-    for (_, sweep), held in found.items():
-        records = {id: record for own in held.values() for id, record in own.items()}
-        written = save(published, summarised(sweep, records))
-        for path in held:
+            held = entry.entries if isinstance(entry, SummaryRecord) else {path.stem: entry}
+            found.setdefault((path.parent, sweep), {})[path] = held
+    for (_, sweep), files in found.items():
+        entries = {id: record for held in files.values() for id, record in held.items()}
+        newest = max(entries.values(), key=lambda record: record.created)
+        written = save(published, SummaryRecord(SCHEMA, newest.created, newest.machine, sweep, entries))
+        for path in files:
             if path.stem != written:
                 path.unlink()
 
@@ -252,8 +251,7 @@ def load_all(runs: Path, *others: Path) -> Records:
         if isinstance(entry, Supersede):
             reasons[entry.supersedes] = entry.reason
         elif isinstance(entry, SummaryRecord):
-            own = _CONDENSED[path.stem].items()
-            condensed |= {id: StoredEntry(id, record, folder, path.stem) for id, record in own}
+            condensed |= {id: StoredEntry(id, record, folder, path.stem) for id, record in entry.entries.items()}
         else:
             whole[path.stem] = StoredEntry(path.stem, entry, folder)
     found = [*(condensed | whole).values()]
@@ -293,8 +291,6 @@ def _entries(folders: Iterable[Path], problems: list[str]) -> Iterator[tuple[Pat
 
 _READ: dict[str, Entry] = {}
 """Decoded entries by file name; each file's content had the hash in its name when it was read."""
-_CONDENSED: dict[str, Mapping[str, Condensed]] = {}
-"""The records of each summary that was read, by its id."""
 
 
 def _read(path: Path) -> Entry:
@@ -312,12 +308,6 @@ def _read(path: Path) -> Entry:
             f"record {path.name} was edited or renamed: its content has the hash {hashed}; restore it",
             code="bad-record",
         )
-    if isinstance(entry, SummaryRecord):
-        try:
-            _CONDENSED[path.stem] = records_of(entry)
-        except (msgspec.MsgspecError, LookupError, TypeError, AttributeError) as error:
-            text = f"record {path.name} cannot be read: {error}; restore it from version control"
-            raise BakeoffError(text, code="bad-record") from error
     return _READ.setdefault(path.name, entry)
 
 
@@ -341,23 +331,24 @@ def _hash(data: bytes) -> str:
 def find(runs: Path, asked: str, *others: Path) -> StoredEntry[Any]:
     """Return the record with this id, unique beginning of an id, unique content hash, or path of a file.
 
-    `others` are searched if `runs` has no match. Raises BakeoffError if none or several match, or if the match only
-    supersedes a record or condenses several.
+    `others` are searched if `runs` has no match. Raises BakeoffError if none or several match, or if the match is no
+    record of its own.
     """
     name, path = _find_file(runs, asked, *others)
-    entry = _read(path)
-    entry = _CONDENSED.get(path.stem, {}).get(name, entry)
+    entry: Any = _read(path)
+    if isinstance(entry, SummaryRecord):
+        entry = entry.entries.get(name, entry)
     if isinstance(entry, Supersede):
         text = f"{name} is not a record: it supersedes {entry.supersedes} ({entry.reason})"
         raise BakeoffError(text, code="no-record")
     if isinstance(entry, SummaryRecord):
-        text = f"{name} has {counted(len(entry.entries), 'record')}; give one of {', '.join(entry.entries)}"
+        text = f"{name} has {counted(len(entry.entries), 'record')}; give one: {', '.join(entry.entries)}"
         raise BakeoffError(text, code="no-record")
     return StoredEntry(name, entry)
 
 
 def _find_file(runs: Path, asked: str, *others: Path) -> tuple[str, Path]:
-    """Return the id and the file of the only record that matches."""
+    """Return the id of the only record that matches, and its file."""
     if asked.endswith(".json") and os.path.isfile(asked):
         return Path(asked).stem, Path(asked)
     name = asked.removesuffix(".json")
@@ -383,12 +374,11 @@ def _find_file(runs: Path, asked: str, *others: Path) -> tuple[str, Path]:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """Return the file that has each record, by the record's id: its own or a summary."""
+    """Return the file that has each record, its own or a summary, by the record's id."""
     found = {path.stem: path for path in record_files(folder)}
     for path in [path for name, path in found.items() if "Z_summary_" in name]:
-        with suppress(BakeoffError):  # another record is asked for
-            _read(path)
-        found = dict.fromkeys(_CONDENSED.get(path.stem, ()), path) | found
+        with suppress(BakeoffError):  # another record may be meant
+            found = dict.fromkeys(getattr(_read(path), "entries", ()), path) | found
     return found
 
 

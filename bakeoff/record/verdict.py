@@ -80,6 +80,12 @@ class Verdict:
     b_ms: float = 0.0
 
     @property
+    def is_assumed(self) -> bool:
+        """Whether the interval of an early verdict is of the spread that is assumed at least, not of the sets' own."""
+        half = np.log(self.high / self.ratio) * np.sqrt(self.pairs)
+        return self.early and bool(np.isclose(half, EARLY_ERRORS * LEAST_SPREAD))
+
+    @property
     def turned(self) -> "Verdict":
         """The same verdict with the sides exchanged."""
         return replace(

@@ -41,8 +41,8 @@ RESULT = {
         "against each other, and they are of two sweeps. | Decide with:"
     ),
     "not decided": (
-        "Not decided: {best} has {goal}, {figure}, before {second} with {second_figure}, but they were not measured "
-        "against each other, and sweeps drift by {drift}x. | Decide with:"
+        "Not decided: {best} has {goal}, {figure}, before {second} with {second_figure}, but they had no "
+        "final, and sweeps drift by {drift}x. | Decide with:"
     ),
 }
 """The result of a table: exactly one holds."""

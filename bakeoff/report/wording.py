@@ -80,7 +80,8 @@ def sure_text(verdict: Verdict) -> str:
     An interval of rounds, of one or two pairs, says nothing of differences between processes.
     """
     if verdict.early:
-        return f" (early verdict of {counted(verdict.pairs, 'pair')})"
+        assumed = ", assumed spread" * verdict.is_assumed
+        return f" (early verdict of {counted(verdict.pairs, 'pair')}{assumed})"
     if verdict.pairs < FEWEST_PAIRS:
         return " (interval of rounds, not of processes)"
     return "" if verdict.confidence >= CONFIDENCE else f" ({verdict.confidence:.0%} interval)"

@@ -88,7 +88,8 @@ def verdicts(rows: Sequence[MixRow]) -> list[Text]:
     elif not compared:
         first = Text(f"Nothing to compare with: no mix that is ok took turns with {best.name}.", tone="open")
     elif best.gain is not None and best.gain.word == "faster":
-        first = Text(f"Deploy {best.name}, {best.record.mix}: it {compared.pop(best.name)}.", tone="good")
+        name = ", ".join(dict.fromkeys((best.name, str(best.record.mix))))
+        first = Text(f"Deploy {name}: it {compared.pop(best.name)}.", tone="good")
     elif {(row.gain.word, row.against) for row in rows if row.gain is not None} == {("slower", best.name)}:
         first = Text(f"Deploy {best.name}: it is faster than each mix that took turns with it.", tone="good")
     else:

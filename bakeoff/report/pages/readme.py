@@ -21,14 +21,13 @@ from bakeoff.report.document import Cell, Document, Heading, Link, Text, blocks,
 from bakeoff.report.figures.variants import bars
 from bakeoff.report.figures.vega import drawn
 from bakeoff.report.format import shorten
-from bakeoff.report.groups import Table, name_of, newest, tables
+from bakeoff.report.groups import Table, newest, tables
 from bakeoff.report.links import anchor
-from bakeoff.report.pages import pipelines, results
+from bakeoff.report.pages import deadline, pipelines, results
 from bakeoff.report.pipelines import PipelineTable, newest_budgets, pipeline_tables
-from bakeoff.report.recommendation import apart_text, decision, gain_in
+from bakeoff.report.recommendation import deployment, gain_in
 from bakeoff.report.render import markdown
 from bakeoff.report.selection import chosen, final_of, shorts
-from bakeoff.report.wording import sentence
 
 LATENCY = "latency.svg"
 """File name of the picture."""
@@ -40,7 +39,7 @@ _COLUMNS = ("name", "median_ms", "p99_ms", "calls_per_s", "peak_mib", "vs_eager_
 _OF_MIXES = ("name", "ms_a_frame", "p99_ms", "frames_per_s", "peak_mib", "speedup")
 _HEADINGS: tuple[Heading | str, ...] = (
     "variant",
-    *(Heading(text, numeric=True) for text in ("ms", "p99 ms", "FPS", "MiB", "vs eager", "error")),
+    *(Heading(text, numeric=True) for text in ("ms", "p99 ms", "FPS", "MiB", "vs eager fp32", "error")),
     "record",
 )
 _WIDTH, _TITLE, _NAME = 156, 150, 34
@@ -59,7 +58,7 @@ def render(records: Records) -> str:
     """
     found, parts = shorts(records), [BEGIN]
     run = [each for each in pipeline_tables(records.pipelines) if each.rows and each.rows[0].record.status == "ok"]
-    made = [*(_component(*short, records) for short in found), *map(_frame, run)]
+    made = [*(_component(*short, records) for short in found), *(_frame(each, records) for each in run)]
     if found:
         subject = markdown.escape(f"Latency of {found[0][0].first.variant.subject} by variant")
         parts.append(f"![{subject}]({_FOLDER}/{LATENCY})\n")
@@ -75,27 +74,27 @@ _Part = tuple[list[list[Cell | str]], Text]
 
 
 def _component(found: Table, shown: Sequence[Stored], records: Records) -> _Part:
-    """Return a component's rows, and the result of the final between its two best rows, or that there was none. The
-    winner's ratio to eager fp32 is that of the final, if it has one."""
+    """Return a component's rows, and what to deploy or how to decide it. The winner's ratio to eager fp32 is that of
+    the final, if it has one."""
     known = table_rows(found.rows, records.comparisons, found.ceilings, every=records.current)
     held = {row.entry.id: row for row in known}
-    decided, final = decision(found.rows, records.comparisons), final_of(found, records.comparisons)
+    final = final_of(found, records.comparisons)
     rows = [_heading(found.first.variant.subject)]
     for entry in shown:
         name, *figures = cells(_COLUMNS, held[entry.id])
-        gain = gain_in(final.record, entry.record) if final is not None and entry is decided.winner else None
+        gain = gain_in(final.record, entry.record) if final is not None and held[entry.id].winner else None
         if gain is not None:
             figures[_COLUMNS.index("vs_eager_fp32") - 1] = f"{gain.ratio:.2f}x (final)"
-        rows.append([Cell(shorten(name, _NAME), strong=held[entry.id].winner), *figures, Cell("", link=_cited(entry))])
-    if final is not None:
-        verdict = f"{sentence(final.record)}."
-    elif decided.is_far_ahead(found.drift):
-        name = shorten(name_of(decided.best[0].record), _NAME)
-        verdict = f"{name} is far ahead ({apart_text(decided)}x); a final would confirm it."
-    else:
-        verdict = "Not decided: no final measured the two best rows against each other."
+        rows.append(
+            [
+                Cell(shorten(name, _NAME), strong=held[entry.id].winner),
+                *(each or "-" for each in figures),
+                Cell("", link=_cited(entry)),
+            ]
+        )
     links = (_cited(final),) if final is not None else ()
-    return rows, Text(verdict, shorten(found.title, _TITLE), links=links)
+    answer = deployment(found.rows, records.comparisons, found.drift)
+    return rows, Text(" ".join(part.text for part in answer), shorten(found.title, _TITLE), links=links)
 
 
 def _heading(subject: str) -> list[Cell | str]:
@@ -103,17 +102,20 @@ def _heading(subject: str) -> list[Cell | str]:
     return [Cell(subject, strong=True), *[""] * (len(_HEADINGS) - 1)]
 
 
-def _frame(found: PipelineTable) -> _Part:
-    """Return the best mix of a pipeline and its baseline, which to deploy, and frames a second by what is counted."""
+def _frame(found: PipelineTable, records: Records) -> _Part:
+    """Return the best mix of a pipeline and its baseline, which to deploy, and frames a second by what is counted; last
+    when the first good frame of fresh processes came, a dash if none was started."""
     best, verdict = found.rows[0], pipelines.verdicts(found.rows)[0]
     shown = [row for row in found.rows if row.name in (best.name, best.against)]
     columns = {column.key: column for column in pipelines.MIX_COLUMNS}
     rows = [_heading(f"a {best.record.unit} of {best.record.mix.subject}")]
     for row in shown:
-        figures = [columns[key].text(row).partition(" ")[0] for key in _OF_MIXES]
-        rows.append([*figures, COLUMNS["error"].text(row), Cell("", link=_cited(row.entry))])
+        figures = [columns[key].text(row).partition(" ")[0] or "-" for key in _OF_MIXES]
+        rows.append([*figures, COLUMNS["error"].text(row) or "-", Cell("", link=_cited(row.entry))])
     rates = ", ".join(f"{name} {pipelines.rate(fps)}" for name, fps in scopes(best.record).items())
-    text = f"{verdict.text}{f' Its frames/s by what is counted, each with all before it: {rates}.' if rates else ''}"
+    cold = [each for each in records.sustained if (each.record.how, each.record.mix) == ("cold", best.record.mix)]
+    text = f"{verdict.text} Its frames/s by what is counted, each with all before it: {rates}; from a cold process: "
+    text += deadline.verdict(cold[-1]) if cold else "-"
     return rows, Text(text, f"A whole {best.record.unit} of {found.title}")
 
 
@@ -210,6 +212,7 @@ def _in_tables(found: Records) -> Iterator[Stored | StoredComparison | StoredPip
         yield from filter(None, [final_of(made, found.comparisons)])
     yield from (row.entry for made in pipeline_tables(found.pipelines) for row in made.rows)
     yield from (entry for entries in newest_budgets(found.pipelines) for entry in entries)
+    yield from (*found.rollouts, *found.sustained)
 
 
 def shown(found: Records, page: str) -> Records:

@@ -85,16 +85,12 @@ def _component(found: Table, shown: Sequence[Stored], records: Records) -> _Part
         gain = gain_in(final.record, entry.record) if final is not None and held[entry.id].winner else None
         if gain is not None:
             figures[_COLUMNS.index("vs_eager_fp32") - 1] = f"{gain.ratio:.2f}x (final)"
-        rows.append(
-            [
-                Cell(shorten(name, _NAME), strong=held[entry.id].winner),
-                *(each or "-" for each in figures),
-                Cell("", link=_cited(entry)),
-            ]
-        )
-    links = (_cited(final),) if final is not None else ()
-    answer = deployment(found.rows, records.comparisons, found.drift)
-    return rows, Text(" ".join(part.text for part in answer), shorten(found.title, _TITLE), links=links)
+        first = Cell(shorten(name, _NAME), strong=held[entry.id].winner)
+        rows.append([first, *(each or "-" for each in figures), Cell("", link=_cited(entry))])
+    if final is None:
+        return rows, Text("Not decided: no final measured its two best rows.", shorten(found.title, _TITLE))
+    answer = " ".join(part.text for part in deployment(found.rows, records.comparisons, found.drift))
+    return rows, Text(answer, shorten(found.title, _TITLE), links=(_cited(final),))
 
 
 def _heading(subject: str) -> list[Cell | str]:

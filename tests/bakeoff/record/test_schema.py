@@ -27,6 +27,7 @@ from bakeoff.record.schema import (
     Round,
     Samples,
     Status,
+    SummaryRecord,
     Supersede,
 )
 from bakeoff.record.store import record_files
@@ -139,7 +140,10 @@ def test_finding_codes_of_stored_records_are_known() -> None:
 
 
 def _findings(entry: Entry) -> Iterator[tuple[Finding, ...]]:
-    if isinstance(entry, Record):
+    if isinstance(entry, SummaryRecord):
+        for each in entry.entries.values():
+            yield from _findings(each)
+    elif isinstance(entry, Record):
         yield entry.measurement.findings
     elif isinstance(entry, Comparison):
         yield from (entry.findings, entry.a.measurement.findings, entry.b.measurement.findings)

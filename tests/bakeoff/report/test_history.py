@@ -45,9 +45,12 @@ class TestStories:
         assert eager.startswith(
             "**2026-01-02 03:04 eager fp32**: median ms [95 %] 10.95 [10.50, 11.40], mean ms 10.95, "
         )
-        assert inductor.startswith("**2026-01-02 03:04 inductor fp32**: 1.58x [1.42, 1.75] eager fp32; median ms ")
+        assert inductor.startswith(
+            "**2026-01-02 03:04 inductor fp32**: 1.58x [1.42, 1.75] eager fp32 (10.95 to 6.950 ms); median ms "
+        )
         assert aoti.startswith(
-            "**2026-01-02 03:04 aoti fp32**: 3.03x [2.61, 3.54] eager fp32; 1.89x [1.59, 2.26] the best then; median "
+            "**2026-01-02 03:04 aoti fp32**: 3.03x [2.61, 3.54] eager fp32 (11.95 to 3.950 ms); 1.89x [1.59, 2.26] the "
+            "best then (7.450 to 3.950 ms); median "
         )
         assert "error 1.0e-06" in aoti
         assert [step[step.rindex("[") :] for step in (eager, inductor, aoti)] == ["[id-0]", "[id-1]", "[id-4]"]
@@ -72,7 +75,9 @@ class TestStories:
         slower, faster = self.sweep(5, eager=20.0, aoti=11.0), self.sweep(8, eager=20.0, openvino=5.0)
         assert self.names(*first, *slower) == ["eager fp32", "inductor fp32"], "1.75x [1.65, 1.87] is not above 1.75x"
         *_, last = self.steps(*first, *slower, *faster)
-        assert last.startswith("**2026-01-02 03:04 openvino fp32**: 3.52x [3.20, 3.89] eager fp32; - the best then; ")
+        assert last.startswith(
+            "**2026-01-02 03:04 openvino fp32**: 3.52x [3.20, 3.89] eager fp32 (20.95 to 5.950 ms); - the best then; "
+        )
 
     def test_other_libraries_are_a_milestone_if_the_row_gained_against_eager(self) -> None:
         first = self.sweep(1, eager=10.0, inductor=6.0)
@@ -84,7 +89,7 @@ class TestStories:
             steps = self.steps(*first, *later)
             assert len(steps) == names
         assert "; - the best then; " in steps[2]
-        assert steps[2].startswith("**2026-01-02 03:04 inductor fp32**: 3.71x [3.09, 4.56] eager fp32; ")
+        assert steps[2].startswith("**2026-01-02 03:04 inductor fp32**: 3.71x [3.09, 4.56] eager fp32 (")
         assert "; changed: with another version of torch (2.13.0, not 2.14.0) [" in steps[2]
         assert len(self.steps(*first, *self.sweep(5, eager=10.0, inductor=2.0))) == 2, "nothing but the time is other"
 
@@ -105,7 +110,8 @@ class TestStories:
         )
         (_, best) = self.steps(*made, comparisons=(StoredComparison("f_1na1", race),))
         assert best.startswith(
-            "**2026-01-02 03:04 aoti fp32**: 3.71x [3.71, 3.71] (final) eager fp32; median ms [95 %] 7.150 "
+            "**2026-01-02 03:04 aoti fp32**: 3.71x [3.71, 3.71] eager fp32 (10.95 to 2.950 ms, final); median ms "
+            "[95 %] 7.150 "
         )
         assert best.endswith(" [id-2] [1na1]")
         other = replace(race, sweep="another")
@@ -116,13 +122,33 @@ class TestStories:
         made += [at(9, "onnxruntime", status="crashed", reason="signal 11", sweep="s5")]
         made += [at(10, "openvino", status="unavailable", reason="no openvino", sweep="s5")]
         page = page_of(Records(stored(*made), (), ()))
-        (tried,) = re.findall(r"What did not help.*:\n\n((?:- .*\n)+)", page)
-        aoti, failed = tried.splitlines()
+        tried = re.findall(r"^(Tried.*):\n\n- (.*)\n", page, re.MULTILINE)
+        (slower, aoti), (useless, failed) = tried
         assert aoti.startswith(
-            "- **2026-01-02 03:04 aoti fp32**: 1.22x [1.12, 1.34] eager fp32; 0.78x [0.69, 0.87] the best then; median "
+            "**2026-01-02 03:04 aoti fp32**: 1.22x [1.12, 1.34] eager fp32 (10.95 to 8.950 ms); 0.78x [0.69, 0.87] the "
+            "best then (6.950 to 8.950 ms); median "
         )
         assert aoti.endswith(" [id-5]")
-        assert failed == "- **2026-01-02 03:04 onnxruntime fp32**: crashed: signal 11 [id-6]"
+        assert failed == "**2026-01-02 03:04 onnxruntime fp32**: crashed: signal 11 [id-6]"
+        assert (slower, useless) == ("Tried, and slower than the best", "Tried, without a result that counts")
+
+    def test_what_was_tried_is_told_by_what_became_of_it(self) -> None:
+        first = self.sweep(1, eager=10.0, inductor=6.0, aoti=8.0, openvino=12.5, onnxruntime=6.2)
+        page = page_of(Records(stored(*first, *self.sweep(8, inductor=6.0, torchao=9.0)), (), ()))
+        found = re.findall(r"^Tried, (.*):\n\n((?:- .*\n)+)", page, re.MULTILINE)
+        assert {title: re.findall(r"\*\*\S+ \S+ (\S+) fp32\*\*", items) for title, items in found} == {
+            "without a difference from the best, or not together with it": ["onnxruntime"],
+            "and slower than the best": ["aoti", "torchao"],
+            "and slower than the baseline": ["openvino"],
+        }
+
+    def test_what_to_deploy_is_told_by_the_sweep_of_the_nearest_rival(self) -> None:
+        """Not by an earlier one, whose runner-up was further away: it was called far ahead of that."""
+        made = [*self.sweep(1, eager=10.0, inductor=3.0), *self.sweep(5, eager=10.0, inductor=3.0, aoti=4.0)]
+        for later in ((), self.sweep(9, eager=10.0, inductor=3.0)):
+            page = page_of(Records(stored(*made, *later), (), ()))
+            assert "inductor fp32 has the lowest median, 3.950 ms [3.500, 4.400], before aoti fp32 with 4.950" in page
+            assert "far ahead" not in page
 
     def test_the_best_is_shown_as_it_was_measured_last(self) -> None:
         made = [*self.sweep(1, eager=10.0, inductor=6.0), *self.sweep(5, eager=10.0, inductor=5.5)]
@@ -133,8 +159,12 @@ class TestStories:
             line for line in render(history.of_all(Records(stored(*made), (), ()))).splitlines() if "toy:" in line
         )
         assert [cell.strip() for cell in row.split("|")][2:-1] == [
-            "toy:tiny.world", "10.95", "inductor fp32", "6.450", "1.70x", "2026-01-02", "[id-3]",
-        ]  # fmt: skip
+            "10.95",
+            "inductor fp32",
+            "6.450",
+            "1.70x",
+            "2026-01-02 [id-3]",
+        ]
 
     def test_a_subject_that_was_never_ok_says_so(self) -> None:
         page = page_of(Records(stored(at(1, "eager", status="crashed", reason="signal 11")), (), ()))
@@ -159,7 +189,7 @@ class TestStories:
     def test_subjects_of_one_name_are_told_apart(self) -> None:
         records = Records(stored(at(1, "eager", ms(10.0), batch=2), at(2, "eager", ms(8.0))), (), ())
         lines = [line.split("|") for line in render(history.of_all(records)).splitlines() if "eager fp32" in line]
-        assert [cells[2].strip() for cells in lines] == ["toy:tiny.world…batch 2", "toy:tiny.world"]
+        assert [cells[1].strip() for cells in lines] == ["toy:tiny.world…batch 2", "toy:tiny.world"]
         assert re.findall("^## (.*)", page_of(records), re.MULTILINE) == ["toy:tiny.world, batch 2", "toy:tiny.world"]
 
 
@@ -236,10 +266,12 @@ class TestHistoryPage:
             (another.name, "1"),
             (test.name, "3"),
         ]
-        rows = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if line.startswith("| [")]
-        assert [row[1:7] for row in rows] == [
-            [f"[{another.tag}]", "toy:tiny.world", "9.950", "eager fp32", "9.950", ""],
-            [f"[{test.tag}]", "toy:tiny.world", "10.95", "inductor fp32", "5.950", "1.84x"],
+        rows = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if line.startswith("| ")]
+        assert [row[1:6] for row in rows[1:]] == [
+            [f"[{another.tag}]", "", "", "", ""],
+            ["toy:tiny.world", "9.950", "eager fp32", "9.950", "-"],
+            [f"[{test.tag}]", "", "", "", ""],
+            ["toy:tiny.world", "10.95", "inductor fp32", "5.950", "1.84x"],
         ]
         files.update(runs)
         for path in (runs / history.NAME, *runs.glob(f"*/{history.NAME}")):

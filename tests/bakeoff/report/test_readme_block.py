@@ -98,9 +98,19 @@ class TestReadmeBlock:
         ) in text
         rows = [line.split("|") for line in block(Records((), (), (), pipelines=made)).splitlines() if line[:1] == "|"]
         assert [[cell.strip() for cell in row[1:]] for row in rows[2:]] == [
-            ["**a frame of owl:200m**", "", "", "", "", "", "", ""],
-            ["best", "50.52", "19.79", "900", "2.00x", "1.0e-06", "[0000001](runs/published/RESULTS.md#0000001)", ""],
-            ["eager", "101.05", "9.90", "900", "", "1.0e-06", "[0000000](runs/published/RESULTS.md#0000000)", ""],
+            ["**a frame of owl:200m**", "", "", "", "", "", "", "", ""],
+            [
+                "best",
+                "50.52",
+                "-",
+                "19.79",
+                "900",
+                "2.00x",
+                "1.0e-06",
+                "[0000001](runs/published/RESULTS.md#0000001)",
+                "",
+            ],
+            ["eager", "101.05", "-", "9.90", "900", "-", "1.0e-06", "[0000000](runs/published/RESULTS.md#0000000)", ""],
         ]
 
     def test_a_frame_of_mixes_that_are_not_ok_is_not_told(self) -> None:

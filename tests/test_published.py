@@ -96,7 +96,8 @@ PAGES = (ROOT / "README.md", *sorted(RUNS.rglob("*.md")))
 
 
 def _of_sweeps(records: Records) -> dict[tuple[str, bool], set[float]]:
-    """By record and kind of eager: its ratios to each eager row of its own sweep, as pages round them."""
+    """By record, or the summary that has it, and kind of eager: its ratios to each eager row of its own sweep, as pages
+    round them."""
     made: dict[tuple[str, bool], set[float]] = {}
     for entry in records.current:
         row = entry.record
@@ -105,7 +106,7 @@ def _of_sweeps(records: Records) -> dict[tuple[str, bool], set[float]]:
             if alike and base.baseline and base.machine == row.machine and base.latency and row.latency:
                 ratio = round(base.latency.median_ms / row.latency.median_ms, 2)
                 for fp32 in {base.variant.dtype == "fp32", base.variant.dtype != row.variant.dtype}:
-                    made.setdefault((entry.id, fp32), set()).add(ratio)
+                    made.setdefault((entry.summary or entry.id, fp32), set()).add(ratio)
     return made
 
 

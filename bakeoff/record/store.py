@@ -171,8 +171,8 @@ def _folder_of(runs: Path, entry: Entry, *others: Path) -> Path:
 
 
 def publish(published: Path, runs: Path, ids: Collection[str]) -> None:
-    """Copy the records with these ids from `runs` to `published` unchanged, and the entries that supersede published
-    ones.
+    """Copy the records with these ids from `runs` to `published` unchanged, in a summary with the others in it, and the
+    entries that supersede published ones.
 
     Raises BakeoffError if a file cannot be written.
     """
@@ -184,7 +184,7 @@ def publish(published: Path, runs: Path, ids: Collection[str]) -> None:
             folder = _folder_of(published, entry)
         except BakeoffError:  # it supersedes what is not published
             continue
-        if path.stem in ids or isinstance(entry, Supersede):
+        if not {path.stem, *getattr(entry, "entries", ())}.isdisjoint(ids) or isinstance(entry, Supersede):
             write_atomically(folder / path.name, read_record(path))
 
 

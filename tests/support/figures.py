@@ -320,7 +320,7 @@ def figures(row: Row) -> dict[str, Figure]:
         return {"text": sorted(set(found))} if found else {}
     made: dict[str, Figure] = {}
     for heading, text in row.cells.items():
-        if heading in _PROSE or text in ("", "-"):
+        if heading in _PROSE or not text:
             continue
         name = re.sub(r"^(\*\*|★ |\* )", "", text).removesuffix("**")
         if heading in _NAMES:

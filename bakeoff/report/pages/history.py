@@ -55,10 +55,10 @@ WIDTH: Final = 120
 _INTRODUCTION: Final = (
     "Generated from the records by `make history` (published ones by `make publish`); do not edit. Each subject begins "
     "with eager as it was; each change of the best that could be deployed follows, by the time at which its sweep or "
-    "run began. `3.00x [2.90, 3.10] eager fp32 (30.00 to 10.00 ms)`: 3 times as fast, its interval, and both times, by "
-    "the rows of that sweep, its final, or a run in turns; a dash: not measured there. Medians are of synchronised "
-    "calls, avg FPS are calls a second by the mean; what was tried has its newest figures. `bakeoff show HASH` prints "
-    "a record with its commit, versions and settings; that commit's constraints.txt installs the libraries."
+    "run began. `Nx [low, high] eager fp32 (A to B ms)`: N times as fast, its interval, and both times, by the rows of "
+    "that sweep, its final, or a run in turns; a dash: not measured there. Medians are of synchronised calls, avg FPS "
+    "are calls a second by the mean; what was tried has its newest figures. `bakeoff show HASH` prints a record with "
+    "its commit, versions and settings; that commit's constraints.txt installs the libraries."
 )
 _OVERVIEW: Final = (
     "Generated from the records by `make history` (published ones by `make publish`); do not edit. In ms a call, of a "

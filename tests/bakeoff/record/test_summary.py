@@ -92,16 +92,17 @@ def test_what_is_read_is_what_the_full_records_gave(runs: Path) -> None:
 
 
 def test_the_history_says_the_same_and_leads_to_the_summary(runs: Path) -> None:
-    def page() -> tuple[str, str]:
+    def pages() -> tuple[list[str], str]:
         files.update(runs)
-        (path,) = runs.glob(f"*/{history.NAME}")
-        text, _, addresses = path.read_text(encoding="utf-8").partition("\n[")
-        return text, addresses
+        found = [path.read_text(encoding="utf-8") for path in sorted(runs.glob(f"*/{history.NAME}"))]
+        parts = [text.partition("\n[") for text in found]
+        return [text for text, _, _ in parts], "".join(addresses for _, _, addresses in parts)
 
-    before, _ = page()
+    before, _ = pages()
     condense(runs, _kept(runs))
-    after, addresses = page()
+    after, addresses = pages()
     assert after == before
+    assert len(after) == 2
     assert addresses.count("_summary_") > 3
     assert files.check(runs) == []
 

@@ -231,6 +231,9 @@ class TestAnEarlyVerdict:
         shown = show_early(np.exp([mean - apart, mean, mean + apart]))
         assert shown is not None
         assert np.log(shown.high / shown.ratio) == pytest.approx(EARLY_ERRORS * apart / np.sqrt(3))
+        assumed = show_early(np.exp([mean - 0.01, mean, mean + 0.01]))
+        assert assumed is not None
+        assert (shown.is_assumed, assumed.is_assumed, assumed.turned.is_assumed) == (False, True, True)
 
     def test_waits_for_the_speed_up_of_the_faster_one_over_the_baseline(self) -> None:
         slower, near, far = (1.5,) * 3, (1.2,) * 3, (3.0,) * 3

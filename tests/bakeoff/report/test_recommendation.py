@@ -130,9 +130,13 @@ class TestWithAFinal:
         text = said([EAGER, SLOW, FAST], early)
         assert deployed(text) == ["inductor[freezing] fp32"]
         assert re.search(
-            r"2\.017x \[[0-9.]+, [0-9.]+\] \(early verdict of 3 pairs\), 36 interleaved rounds in 3 pairs", text
+            r"2\.017x \[[0-9.]+, [0-9.]+\] \(early verdict of 3 pairs, assumed spread\), 36 interleaved rounds in 3 pairs",
+            text,
         )
-        assert re.search(r"3\.71x \[2\.[0-9]+, 4\.[0-9]+\] as fast as eager fp32 \(early verdict of 3 pairs\)\.", text)
+        assert re.search(
+            r"3\.71x \[2\.[0-9]+, 4\.[0-9]+\] as fast as eager fp32 \(early verdict of 3 pairs, assumed spread\)\.",
+            text,
+        )
         assert "early" not in said([EAGER, SLOW, FAST], final(FAST, SLOW, EAGER))
 
     @pytest.mark.parametrize(

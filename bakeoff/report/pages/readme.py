@@ -42,12 +42,12 @@ _HEADINGS: tuple[Heading | str, ...] = (
     *(Heading(text, numeric=True) for text in ("ms", "p99 ms", "FPS", "MiB", "vs eager fp32", "error")),
     "record",
 )
-_WIDTH, _TITLE, _NAME = 156, 150, 34
+_WIDTH, _TITLE, _NAME = 159, 150, 34
 """Largest number of characters of a line, a table's title, and a row's name."""
 _INTRODUCTION = (
-    "Of each component the three fastest rows and eager fp32, then whole loops, whose ms and FPS are of video frames: "
-    "median of synchronised calls (a | b (n %): two modes), 99th percentile, peak memory, ratio to eager fp32 (~: no "
-    "difference shown), largest relative L2 error. Hashes lead to the whole tables:"
+    "Of each component the three fastest rows and eager fp32; of whole loops ms and FPS are of video frames. Median of "
+    "synchronised calls (a | b (n %): two modes), 99th percentile, peak memory, ratio to eager fp32 (~: no difference "
+    "shown), largest relative L2 error; in full:"
 )
 
 

@@ -401,7 +401,7 @@ def supersede(runs: Path, asked: str, reason: str, *others: Path) -> str:
 RECORDS = "records"
 
 
-def folder_of(runs: Path, entry: Measured) -> Path:
+def folder_of(runs: Path, entry: Measured | SummaryRecord) -> Path:
     """Return the folder for an entry's file: of an existing folder that ends in its machine's tag, else of a new one
     with the machine's readable name, which may change."""
     ending = f"-{entry.machine.tag}"

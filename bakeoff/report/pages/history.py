@@ -62,8 +62,8 @@ _INTRODUCTION: Final = (
 )
 _OVERVIEW: Final = (
     "Generated from the records by `make history` (published ones by `make publish`); do not edit. In ms a call, of a "
-    "pipeline a frame: eager in fp32 or in another dtype, and the best that can be deployed now; how many times faster "
-    "that is, and since when. Both times are of one sweep, its final, or a run in turns; a dash: there is none, as of "
+    "whole loop a frame: eager in fp32 or in another dtype, and the best that can be deployed now; how many times "
+    "faster that is, and since when. Both times are of one sweep, its final, or a run in turns; a dash: there is none, as of "
     "unstable times."
 )
 _SUBJECT, _BEST, _REASON, _ADVICE = 22, 25, 200, 3
@@ -183,8 +183,8 @@ def of_all(records: Records) -> Document:
         machines.append(Text(counted(len(own.current) + len(own.ran), "record"), machine.name, links=pages))
         told = [(story, story.now) for story in _stories(own) if story.now is not None]
         rows += [{"subject": Cell("", link=pages[0])}] * bool(told) + [_overview(*each, link) for each in told]
-        named = ((_name(now.entry), f"{story.subject} of {machine.tag}") for story, now in told)
-        mixes += [Text(name, subject) for name, subject in named if len(name) > _BEST]
+        best = ((_name(now.entry), f"{story.subject} of {machine.tag}") for story, now in told)
+        mixes += [Text(name, subject) for name, subject in best if len(name) > _BEST]
     eager = sorted({name for row in rows for name in row if name.startswith("eager ")}, reverse=True)
     numeric = *eager, "ms", "faster"
     names = "subject", *eager, "best now", "ms", "faster", "since, record"

@@ -62,9 +62,9 @@ _INTRODUCTION: Final = (
 )
 _OVERVIEW: Final = (
     "Generated from the records by `make history` (published ones by `make publish`); do not edit. In ms a call, of a "
-    "pipeline a frame: eager in fp32 or in another dtype, and the best that can be deployed now; how many times faster "
-    "that is, and since when. Both times are of one sweep, its final, or a run in turns; a dash: there is none, as of "
-    "unstable times."
+    "whole loop a frame: eager in fp32 or in another dtype, and the best that can be deployed now; how many times "
+    "faster that is, and since when. Both times are of one sweep, its final, or a run in turns; a dash: there is none, "
+    "as of unstable times."
 )
 _SUBJECT, _BEST, _REASON, _ADVICE = 22, 25, 200, 3
 """Largest numbers of characters of two columns and of a reason, and of pieces of advice."""
@@ -182,9 +182,10 @@ def of_all(records: Records) -> Document:
         pages = Link(machine.tag, f"{folder}/{NAME}"), Link(f"results of {machine.tag}", f"{folder}/{results.NAME}")
         machines.append(Text(counted(len(own.current) + len(own.ran), "record"), machine.name, links=pages))
         told = [(story, story.now) for story in _stories(own) if story.now is not None]
-        rows += [{"subject": Cell("", link=pages[0])}] * bool(told) + [_overview(*each, link) for each in told]
-        named = ((_name(now.entry), f"{story.subject} of {machine.tag}") for story, now in told)
-        mixes += [Text(name, subject) for name, subject in named if len(name) > _BEST]
+        head: dict[str, Cell | str] = {"subject": Cell("", link=pages[0])}
+        rows += [head] * bool(told) + [_overview(*each, link) for each in told]
+        best = ((_name(now.entry), f"{story.subject} of {machine.tag}") for story, now in told)
+        mixes += [Text(name, subject) for name, subject in best if len(name) > _BEST]
     eager = sorted({name for row in rows for name in row if name.startswith("eager ")}, reverse=True)
     numeric = *eager, "ms", "faster"
     names = "subject", *eager, "best now", "ms", "faster", "since, record"
@@ -321,10 +322,10 @@ def _is_milestone(step: _Step, last: _Step) -> bool:
     return found is not None and found.is_shown and found.low > least
 
 
-def _ratio(own: _Sweep, entry: _Entry, other: _Entry | None) -> _Ratio | None:
+def _ratio(own: _Sweep, entry: _Entry | None, other: _Entry | None) -> _Ratio | None:
     """Return how many times as fast as another an entry of a sweep is: by the final if both ran in it, else by the
     rows; in a run by the units in turns. None if it was not measured, or for an entry and itself."""
-    if other is None or other is entry:
+    if entry is None or other is None or other is entry:
         return None
     if is_run(entry) and is_run(other):
         turns = gain(other.record, entry.record)
@@ -342,7 +343,7 @@ def _ratio(own: _Sweep, entry: _Entry, other: _Entry | None) -> _Ratio | None:
     goal = entry.record.objective.goal
     found = speedup(entry.record, other.record, goal) if entry.record.status == other.record.status == "ok" else None
     times = milliseconds(call_ms(other.record, goal)), milliseconds(call_ms(entry.record, goal))
-    return found and _Ratio(found.ratio, found.low, found.high, found.shown, *times)
+    return _Ratio(found.ratio, found.low, found.high, found.shown, *times) if found is not None else None
 
 
 def _name(entry: _Entry) -> str:

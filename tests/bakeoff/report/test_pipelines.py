@@ -136,16 +136,17 @@ class TestSections:
         )
         eager, best = steps.splitlines()
         assert "wm=eager/fp32,image=eager/fp32**: ms a frame [95 %] 101.05 " in eager
-        assert "**: 2.00x [2.00, 2.00] eager; ms a frame [95 %] 50.52 " in best
+        assert "**: 2.00x [2.00, 2.00] eager fp32 (101.05 to 50.52 ms); ms a frame [95 %] 50.52 " in best
         assert "error 1.0e-06" in best
         assert best.endswith(" [id-1]")
-        (row,) = (line for line in markdown.render(history.of_all(made)).splitlines() if "owl:200m" in line)
-        assert [cell.strip() for cell in row.split("|")][3:7] == [
-            "101.05",
-            "inductor[freezi…ino bf16",
-            "50.52",
-            "2.00x",
-        ]
+        assert f"\n\nDeploy {BEST}: it is 2.00x as fast as eager [2.00, 2.00] (20 pairs" in markdown.render(
+            history.of_machine(made, made.machines()[0])
+        )
+        lines = markdown.render(history.of_all(made)).splitlines()
+        (row,) = (line for line in lines if line.startswith("| owl:200m"))
+        assert [cell.strip() for cell in row.split("|")][2:6] == ["101.05", "a mix, named below", "50.52", "2.00x"]
+        (mix,) = (line for line in lines if line.startswith("- **owl:200m of "))
+        assert mix.endswith("**: wm=inductor[freezing]/bf16,image=openvino/bf16")
 
     def test_json_has_the_figures_as_numbers(self) -> None:
         by_name = {row["name"]: row for row in pages.as_rows(stored(*run_of_two(0.5), recompiled()))}

@@ -131,9 +131,9 @@ def test_a_mix_with_a_slot_that_cannot_be_exported_says_so_before_another_one_is
     with marked_folder(tmp_path):
         request = PipelineRequest("loops:Small", mixes=("wm=onnxruntime/fp32",), device="cpu", threads=1)
         plan = make_pipeline_plan(request, tmp_path / "runs", Recorder())
-        (why,) = exported_mixes(plan, tmp_path / "work", tmp_path / "runs", Recorder()).values()
-        assert isinstance(why, str)
-        assert why.startswith("eager has no artifact format")
+        (lacking,) = exported_mixes(plan, tmp_path / "work", tmp_path / "runs", Recorder()).values()
+        assert lacking.folders == {}
+        assert lacking.problem.startswith("eager has no artifact format")
         assert not [*(tmp_path / "work").rglob("*")]
 
 

@@ -201,6 +201,8 @@ def condense(published: Path, keep: Collection[str]) -> None:
             held = entry.entries if isinstance(entry, SummaryRecord) else {path.stem: entry}
             found.setdefault((path.parent, sweep), {})[path] = held
     for (_, sweep), files in found.items():
+        if len(files) == 1 and "Z_summary_" in next(iter(files)).name:
+            continue  # a record that is on disk stays as it is, whatever fields this version adds
         entries = {id: record for held in files.values() for id, record in held.items()}
         newest = max(entries.values(), key=lambda record: record.created)
         written = save(published, SummaryRecord(SCHEMA, newest.created, newest.machine, sweep, entries))

@@ -56,9 +56,9 @@ def test_each_variant_that_could_run_is_in_the_history(now: dict[str, Page]) -> 
     records = load_all(RUNS)
     records = records.of_machines([one.key for one in records.machines() if one.folder in figures.MACHINES])
     ran = [entry for entry in records.current if entry.record.status not in NEVER_RUN]
-    of = {entry.id: (subject_key(entry.record), str(entry.record.variant)) for entry in ran}
-    of |= {entry.id: (subject_key(entry.record), str(entry.record.mix)) for entry in records.pipelines}
-    missing = [*{*of.values()} - {key for name, key in of.items() if name in now["history"]}]
+    of = [(each.summary or each.id, (subject_key(each.record), str(each.record.variant))) for each in ran]
+    of += [(each.summary or each.id, (subject_key(each.record), str(each.record.mix))) for each in records.pipelines]
+    missing = [*{key for _, key in of} - {key for name, key in of if name in now["history"]}]
     assert (now.keys(), missing) == (figures.frozen().keys(), [])
 
 

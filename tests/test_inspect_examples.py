@@ -62,7 +62,8 @@ def test_what_is_recorded_is_swept(folder: Path, monkeypatch: pytest.MonkeyPatch
     said = run(folder, blocks("sh")[1].replace("denoiser,", ""), "--passes", "2")
     assert "decoder.decode: 8 different calls of 8 as call, in " in said
     shorten_clocks(monkeypatch)
-    run(folder, said.splitlines()[-1], "--backends", "eager")
+    command = next(line for line in said.splitlines()[::-1] if line.startswith("bakeoff "))
+    run(folder, command, "--backends", "eager")
     records = [stored.record for stored in load_all(paths.runs_folder()).current]
     assert {(one.variant.component, one.variant.preset, one.variant.workload) for one in records} == {
         ("mine.decoder.decode", "live", "call")

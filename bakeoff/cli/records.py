@@ -33,7 +33,8 @@ records = typer.Typer(
 )
 app.add_typer(records, name="records")
 FORMATS = ("csv", "mlflow")
-_MEMBER = re.compile(r"runs/[a-z0-9][a-z0-9-]*/records/[^/]+\.json")
+_UNFINISHED = "unfinished"
+_MEMBER = re.compile(rf"runs/(([a-z0-9][a-z0-9-]*/records|{_UNFINISHED})/[^/]+\.json)")
 _LARGEST_BYTES = 64 << 20
 """Bytes of a record that an archive may hold."""
 
@@ -90,17 +91,28 @@ def merge(
 
     Each is checked before the first is copied; records that are there already stay as they are.
     """
+    from bakeoff.record.codec import decode
+    from bakeoff.record.schema import Record
+    from bakeoff.record.store import load_all, read_record, record_files, save
     from bakeoff.record.store import merge as merge_folders
-    from bakeoff.record.store import record_files
+    from bakeoff.sweeps.resume import key_of
 
     target = records_folder()
     with ExitStack() as stack:
         folders = [_unpacked(source, stack) if source.is_file() else source for source in sources]
+        timed = [path for folder in folders for path in sorted((folder / _UNFINISHED).glob("*.json"))]
+        rows = [row for path in timed if isinstance(row := decode(read_record(path), path.name), Record)]
         for source, folder in zip(sources, folders, strict=True):
-            if not any(record_files(folder)):
+            if not rows and not any(record_files(folder)):
                 text = f"{source} holds no records; give a folder of records, which has a folder for each machine"
                 raise BakeoffError(text, "no-record")
         copied, had = merge_folders(target, *folders)
+    whole = {(entry.record.sweep, key_of(entry.record)) for entry in load_all(target).current}
+    for row in rows:
+        if (row.sweep, key_of(row)) in whole:
+            continue
+        save(target, row)
+        copied += 1
     print_text(f"{counted(copied, 'record')} copied to {target}, {had} were there")
     if copied:
         say("to write their pages:")
@@ -115,9 +127,13 @@ def _unpacked(archive: Path, stack: ExitStack) -> Path:
     folder = Path(stack.enter_context(TemporaryDirectory()))
     try:
         with tarfile.open(archive) as opened:
-            members = [each for each in opened if _MEMBER.fullmatch(each.name) and each.size <= _LARGEST_BYTES]
-            opened.extractall(folder, members, filter="data")
+            for member in opened:
+                name = _MEMBER.fullmatch(member.name)
+                content = opened.extractfile(member) if name and member.size <= _LARGEST_BYTES else None
+                if name and content is not None:
+                    (folder / name[1]).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / name[1]).write_bytes(content.read())
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         text = f"{archive} is no whole archive: {str(error).splitlines()[0]}; copy it again"
         raise BakeoffError(text, "not-readable") from error
-    return folder / "runs"
+    return folder

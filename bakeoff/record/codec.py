@@ -89,7 +89,8 @@ def decode(data: bytes, name: str) -> Entry:
         entry = _READERS[head.kind].decode(data)
         if not isinstance(entry, SummaryRecord):
             return entry
-        return replace(entry, entries={id: _unpacked(entry.common, each) for id, each in entry.entries.items()})
+        entries = {id: _unpacked(entry.common, each) for id, each in entry.entries.items()}
+        return replace(entry, entries=entries, common={})
     except (msgspec.MsgspecError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         text = f"record {name} cannot be read: {error}; restore it from version control"
         raise BakeoffError(text, code="bad-record") from error

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from bakeoff.models.words import counted
 from bakeoff.record.account import Account, account_of, middle, steady
 from bakeoff.record.forecast import typical
 from bakeoff.record.pipeline import PipelineRecord
@@ -68,7 +69,8 @@ def _against(row: MixRow, sequential: PipelineRecord) -> Text:
     if found is None:
         return Text(f"not compared with the sequential unit, {text}{why}", row.name)
     ends = f" [{found.interval[0]:.2f}, {found.interval[1]:.2f}]" if found.interval is not None else ""
-    said = f"{found.ratio:.2f}x{ends} the rate of the sequential unit in {found.pairs} pairs of units, {text}{why}"
+    said = f"{found.ratio:.2f}x{ends} the rate of the sequential unit in "
+    said += f"{counted(found.pairs, 'pair')} of units, {text}{why}"
     if found.word == "faster":
         return Text(f"gains: {said}", row.name, tone="good")
     return Text(f"{'loses' if found.word == 'slower' else 'gains nothing shown'}: {said}", row.name, tone="open")

@@ -18,8 +18,8 @@ def record_names(runs: Path) -> list[str]:
     return [path.relative_to(runs).as_posix() for path in runs.glob("*/records/*.json")]
 
 
-def sweeps_of(runs: Path, cache: Path) -> list[str]:
-    """Return the sweeps that write to `runs`."""
+def unfinished(runs: Path, cache: Path) -> list[tuple[str, Path]]:
+    """Return the sweeps that write to `runs` with the folders of their rows that are timed but not stored yet."""
     found = []
     for state in sorted((cache / "sweeps").glob("*.json")):
         try:
@@ -27,18 +27,21 @@ def sweeps_of(runs: Path, cache: Path) -> list[str]:
         except (OSError, ValueError):  # it is being written
             continue
         if told.get("runs") == str(runs.resolve()):
-            found.append(told["sweep"])
+            found.append((told["sweep"], state.with_suffix("")))
     return found
 
 
 def write_archive(state: State, runs: Path, cache: Path, target: Path) -> int:
     """Write a .tar.gz, whole or not at all, and return its bytes. Unpacked in a checkout's root, records and state lie
-    where the next call looks for them."""
+    where the next call looks for them; rows that are timed but not stored lie in runs/unfinished."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.tmp")
     with tarfile.open(part, "w:gz", compresslevel=6) as archive:
         for name, path in _members(state, runs, cache):
-            data = path.read_bytes()
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:  # stored meanwhile
+                continue
             if path.suffix == ".log":
                 data = data[-LONGEST_LOG:]
             entry = tarfile.TarInfo(name)
@@ -49,8 +52,12 @@ def write_archive(state: State, runs: Path, cache: Path, target: Path) -> int:
 
 
 def _members(state: State, runs: Path, cache: Path) -> Iterator[tuple[str, Path]]:
+    sweeps = unfinished(runs, cache)
+    # Unfinished rows first: one that is stored meanwhile is in the archive twice, not at all otherwise.
+    for _, folder in sweeps:
+        yield from ((f"runs/unfinished/{path.name}", path) for path in sorted(folder.glob("*.json")))
     yield from ((f"runs/{name}", runs / name) for name in sorted(set(record_names(runs)) - set(state.before)))
-    for sweep in sweeps_of(runs, cache):
+    for sweep, _ in sweeps:
         logs = sorted((cache / "logs" / sweep).glob("*.log"))
         yield from ((f"runs/evidence/logs/{sweep}/{log.name}", log) for log in logs)
     for path in sorted(state.folder.rglob("*")):

@@ -1,5 +1,6 @@
 """Inspects a user's callable in a worker process of its own."""
 
+import re
 from pathlib import Path
 
 from bakeoff.machine import host, paths
@@ -11,17 +12,26 @@ from bakeoff.process.jobs import InspectJob
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
 from bakeoff.sweeps.progress import Progress
 
+_BINDERS = {"exec", "globals", "import *", "setattr", "vars", "__getattr__"}
+"""What lets a file define names that do not stand in it."""
+
 
 def split_reference(text: str) -> tuple[Path, str]:
     """Split `FILE.py:NAME` into the absolute path of the file and the name.
 
-    Raises BakeoffError if the text has another form, or if the file is missing.
+    Raises BakeoffError if the text has another form, or if the file is missing or cannot define the name.
     """
     file, _, name = text.rpartition(":")
     if not file or not name:
         raise BakeoffError(f"{text}: no function is named; give FILE.py:NAME, or an artifact's folder", "bad-option")
     if not Path(file).is_file():
         raise BakeoffError(f"there is no file {file}; give another path, as in FILE.py:NAME", "bad-user-code")
+    source = Path(file).read_text(encoding="utf-8", errors="replace")
+    words = re.findall(r"import \*|\w+", source)
+    if not {name, *_BINDERS}.intersection(words):  # said before anything waits for the device
+        functions = re.findall(r"^(?:async )?def (\w+)", source, re.MULTILINE)
+        known = f"functions there: {', '.join(functions) or 'none'}"
+        raise BakeoffError(f"{Path(file).name} has no '{name}'; {known}", "unknown-name")
     return Path(file).absolute(), name
 
 

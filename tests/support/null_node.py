@@ -70,14 +70,14 @@ def run_part(asked: Order, lines: Lines, runs: Path) -> None:
     backends = ["eager", *(f"inductor[x{number}]" for number in range(1, int(asked.note.removeprefix("rows "))))]
     variants = [record(backend).variant for backend in backends]
     if asked.part == PLAN:
-        keys = [(str(variant), 1, 1, 1) for variant in variants]
+        keys = [(str(variant), 1, 1) for variant in variants]
         subject = variants[0].subject
         lines.write("planned", [PlannedRow(key, subject, True, key == keys[0]) for key in keys])
     machine = this_machine(asked.request.device)
     fitting = (each for each in asked.request.calibrations if machine.id in (each.medians_ns or [machine.id]))
     calibration = next(fitting, None)
     for variant in variants:
-        if (str(variant), 1, 1, 1) in asked.only and not asked.part.startswith(FINAL):
+        if (str(variant), 1, 1) in asked.only and not asked.part.startswith(FINAL):
             made = record(
                 samples_ms=[10 + ord(host.node()[-1]) % 10 + 0.01 * index for index in range(20)],
                 variant=variant,

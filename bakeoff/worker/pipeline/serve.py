@@ -187,7 +187,7 @@ class _Mix:
         """Set the threads of both lanes. Raises StageError if the lanes' programs need different flags of torch."""
         lane.settle_threads()
         read_flags()  # those of this thread
-        kinds = {replace(program.flags, threads=0) for program in self.built}
+        kinds = {replace(program.flags, threads=0, inductor=()) for program in self.built}  # those a call depends on
         if len(kinds) > 1:
             text = "its programs have different flags of torch, which hold for all threads of a process"
             raise StageError("unsupported", Unsupported(f"{lane.schedule.name}: {text}"))

@@ -230,6 +230,22 @@ def test_a_mix_under_a_schedule_is_ok_and_promised(schedule: str, tmp_path: Path
     assert bool(made.promised.memory_bytes) == (schedule != "sequential"), "the latent, the window and outputs"
 
 
+def test_settings_that_only_a_build_reads_may_differ_between_lanes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a mix whose first program is eager, and whose second one imports inductor."""
+    import torch._inductor.config as config
+
+    name = "inductor.coordinate_descent_tuning"
+    known = {name: bool(config.coordinate_descent_tuning)}
+    monkeypatch.setattr(
+        "bakeoff.worker.torch_flags.read_inductor_settings",
+        lambda: {} if threading.current_thread() is threading.main_thread() else known,
+    )
+    made, _ = run_mix(replace(make_job(tmp_path, EAGER), schedule="decode-behind:1+1"), tmp_path / "work", units=4)
+    assert "flags of torch" not in made.reason
+
+
 class Streams:
     """A pretended device: what is recorded, waited for and called on its streams, in order."""
 

@@ -331,9 +331,11 @@ def test_streams_wait_for_what_they_read(schedule: str, monkeypatch: pytest.Monk
             log = streams.log
             late = [place for place, (what, stream, _) in enumerate(log) if stream == "lane" and "call" in what]
             assert {log[place][0] for place in late} == {f"call {key}" for key in lane.programs & loop.calls().keys()}
-            waited = max(
+            waits = [
                 place for place, (what, stream, _) in enumerate(log[: late[0]]) if (what, stream) == ("wait", "lane")
-            )
+            ]
+            assert waits, "the lane waits for what it reads"
+            waited = waits[-1]
             recorded = log.index(("record", "main", log[waited][2]))
             assert recorded < waited < late[0], "the lane begins when what it reads is computed"
             first = [place for place, (what, stream, _) in enumerate(log) if stream == "main" and "call" in what]

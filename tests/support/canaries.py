@@ -1,6 +1,7 @@
 """Faulty backends, each with one fault; a sweep uses them as `canaries:SEGFAULT`. No torch at import."""
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from selftest_backends import faulty as more
-from selftest_backends.faulty import changing, hang, nan
+from selftest_backends.faulty import changing, hang, leave_result, nan
 
 from bakeoff.backends.backend import (
     Backend,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 AWAKE, ASLEEP = "CANARY_AWAKE", "CANARY_ASLEEP"
 """Environment variables with paths: SLEEPER sleeps until the first exists, and creates the second at its start."""
+REMOVED = "CANARY_REMOVED"
+"""Environment variable with a path: REMOVES_REFERENCES creates it, and removes nothing once it exists."""
 
 _CALLS_BEFORE_TIMING = 12
 """At most, of all sets together: two each to check them, and a few on changed values."""
@@ -54,9 +57,23 @@ def _fail() -> None:
     raise RuntimeError(f"no kernel in {Path(__file__)} for \udcff\nand a second line")
 
 
+def _exit_3() -> None:
+    print("giving up", flush=True)
+    os._exit(3)
+
+
 def _store(module: "nn.Module", inputs: Mapping[str, "Tensor"], _options: NoOptions, _context: BuildContext) -> Engine:
     outputs = module(*inputs.values())
     return ModuleEngine(lambda *_tensors: outputs)
+
+
+def _remove_references() -> None:
+    """As somebody else who clears the cache folder meanwhile, but at a known moment and once."""
+    done = Path(os.environ[REMOVED])
+    if not done.exists():
+        done.touch()
+        job = json.loads(Path("job.json").read_bytes())["job"]
+        (Path(job["reference_folder"]) / "set0.safetensors").unlink()
 
 
 def _kill_guard() -> None:
@@ -76,6 +93,12 @@ def _unsupported() -> None:
 def _leave_pipe() -> None:
     os.mkfifo("result.json")
     os._exit(0)
+
+
+def _speak_nonsense() -> None:
+    events = int(sys.argv[1])
+    for line in (b"\xff\xfe", b"{", b'{"phase":7}', b'{"phase":"build","detail":' + b"[" * 5000, b"[" * 50000):
+        os.write(events, line + b"\n")
 
 
 def _sleep() -> None:
@@ -121,6 +144,12 @@ def _out_of_memory_when_bound_again(
     return BoundEngine(bind)
 
 
+def _object_when_asked(
+    module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
+) -> Engine:
+    return ModuleEngine(module, _unsupported)  # type: ignore[arg-type]
+
+
 def _moving() -> Callable[[], Mapping[str, int]]:
     counter = itertools.count()
     return lambda: {"compiles": next(counter)}
@@ -140,13 +169,20 @@ SEGFAULT = faulty.SEGFAULT
 HANG = more.HANG
 HANG_C = faulty.HANG_C
 HOST_OOM = faulty.HOST_OOM
+TORCH_OOM = canary("torch-oom", "asks torch for a tebibyte", doing(_ask_torch_for_a_tebibyte))
 RAISES_AT_BUILD = canary("raises-at-build", "raises, with a path and a lone surrogate", doing(_fail))
 EXITS_SILENTLY = more.EXITS_SILENTLY
+EXITS_3 = canary("exits-3", "exits with 3", doing(_exit_3))
+KILLED = more.KILLED
 HOSTILE_RESULT = more.HOSTILE_RESULT
+DEEP_RESULT = canary(
+    "deep-result", "leaves JSON of great depth", doing(lambda: leave_result(b'{"value":' + b"[" * 100_000))
+)
 PIPE_RESULT = canary("pipe-result", "leaves a pipe that nobody writes to", doing(_leave_pipe))
 UNAVAILABLE = canary("unavailable", "finds out while building", doing(_unavailable))
 UNSUPPORTED = canary("unsupported", "finds out while building", doing(_unsupported))
 KILLS_GUARD = canary("kills-guard", "kills its guard", doing(_kill_guard))
+REMOVES_REFERENCES = canary("removes-references", "removes a file of the references", doing(_remove_references))
 SLEEPER = canary("sleeper", "sleeps until a file is there", doing(_sleep))
 
 # These are refused before a worker starts.
@@ -169,8 +205,10 @@ RAISES_AT_CALL = more.RAISES_AT_CALL
 OOM_WHEN_CHECKED = canary(
     "oom-when-checked", "is out of memory when it is bound after the timing", _out_of_memory_when_bound_again
 )
+RAISES_AT_PROOF = canary("raises-at-proof", "raises when asked what it did", _object_when_asked)
 NAN = more.NAN
 WRONG_SHAPE = more.WRONG_SHAPE
+EXTRA_OUTPUT = canary("extra-output", "gives one too many", changing(lambda outputs: (*outputs, outputs[0])))
 CACHED_OUTPUT = more.CACHED_OUTPUT
 STORED = canary("stored", "returns the outputs of its build, whatever the inputs", _store, runs_eagerly=False)
 STALE = canary("stale", "falls one call behind after a while", _lag_behind)
@@ -181,6 +219,8 @@ RECOMPILES = canary("recompiles", "never stops compiling", changing(lambda outpu
 # These are unusual but correct.
 GRANDCHILD = faulty.GRANDCHILD
 NOISY = more.NOISY
+NONSENSE = canary("nonsense", "writes nonsense to the descriptor for events", doing(_speak_nonsense))
+WANDERS = canary("wanders", "changes the working folder", doing(lambda: os.chdir("/")))
 PREPARES = Backend("prepares", "prepares and builds nothing", prepare=_prepare)
 
 

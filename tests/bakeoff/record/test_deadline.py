@@ -37,12 +37,27 @@ def view(times_ms: list[float], frames: int = 1, buffer: int = 1) -> Viewer:
     return viewer
 
 
+def test_a_mix_that_is_faster_than_the_rate_is_never_late() -> None:
+    seen = view([39.0] * 100)
+    assert (seen.misses, seen.least_buffer_ns) == (0, 0)
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_a_mix_that_is_slower_than_the_rate_falls_behind_by_the_same_time_a_unit(frames: int) -> None:
+    seen = view([42.0 * frames] * 100, frames)
+    assert (len(seen.units), seen.misses, seen.least_buffer_ns) == (100, 99, 99 * 2 * frames * MS)
+
+
 def test_one_slow_unit_makes_all_later_ones_late_if_nothing_catches_up() -> None:
     slow = [40.0] * 60 + [140.0] + [40.0] * 39
     seen = view(slow)
     assert (seen.misses, seen.least_buffer_ns) == (40, 100 * MS)
     assert view(slow, buffer=4).misses == 0, "three units more are 120 ms"
     assert view(slow, buffer=3).misses == 40
+
+
+def test_one_slow_unit_is_one_late_unit_where_the_others_are_ahead() -> None:
+    assert view([30.0] * 3 + [75.0] + [10.0] * 20).misses == 1
 
 
 def random_trace(draw: random.Random) -> Viewer:
@@ -160,6 +175,10 @@ def test_a_saturating_run_lies_end_to_end_from_the_first_steady_unit_with_openin
     assert (made.units, made.left_out, made.ns, made.slowest_ns) == (5, 2, 265 * MS, 90 * MS)
     assert made.made_fps == pytest.approx(5 / 0.265), "with the opening of the second session"
     assert made.last_third_fps == 25.0, "of the two last units: the opening is in neither, the slower one is left out"
+
+
+def test_a_paced_run_lies_where_it_ran() -> None:
+    assert [stamp.submit_ns / MS for stamp in stamps(sustained(paced=True))] == [400, 600, 800, 1000, 1200]
 
 
 def test_a_run_that_was_not_sustained_or_never_steady_has_no_units_here() -> None:

@@ -33,6 +33,12 @@ def test_compute_bounds_what_fits_a_cache() -> None:
     assert found.traffic_ms == pytest.approx(MIB / 90e9 * 1e3)
 
 
+def test_share_of_the_floor() -> None:
+    assert share(bounded([80.0])) == pytest.approx(600 * MIB / 15e9 * 1e3 / 80)
+    assert share(record(samples_ms=[1.0])) is None
+    assert share(record(status="crashed")) is None
+
+
 def test_only_rows_that_are_ok_are_above_a_floor_that_is_none() -> None:
     """The floor is 41.9 ms; a row of another status may have skipped work."""
     assert is_above(bounded([40.0]))
@@ -40,6 +46,12 @@ def test_only_rows_that_are_ok_are_above_a_floor_that_is_none() -> None:
     assert not is_above(bounded([40.0], made=measurement([40.0], "parity_failed")))
     assert not is_above(bounded([40.0]), tuple(replace(entry, best=2 * entry.best) for entry in CEILINGS))
     assert not is_above(bounded([]))
+
+
+@pytest.mark.parametrize("changes", [{"ceilings": ()}, {"minimum_bytes": 0}, {"ceilings": CEILINGS[:4]}])
+def test_no_floor_without_its_facts(changes: dict[str, Any]) -> None:
+    assert floors(bounded([50.0], **changes)) == ()
+    assert below_floor(bounded([0.001], **changes)) is None
 
 
 def test_times_below_seven_tenths_of_a_measured_floor_are_rejected() -> None:
@@ -79,6 +91,13 @@ def test_a_datasheet_bounds_known_gpus() -> None:
 
 def gpu_of(samples_ms: list[float], dtype: str = "fp32", **work: Any) -> Record:
     return replace(on_gpu("NVIDIA H200", samples_ms, dtype), minimum_bytes=48 * 10**6, **work)
+
+
+def test_a_boost_clock_above_the_datasheets_is_believed() -> None:
+    """A TFLOP in bf16 takes 1.0106 ms at 1830 MHz, and 0.934 ms at the highest clock, 1980 MHz."""
+    assert below_floor(gpu_of([0.934], "bf16")) is None
+    reason = present(below_floor(gpu_of([0.9], "bf16")))
+    assert "0.9096 ms, 0.9 of the floor by datasheet compute" in reason
 
 
 def test_convolutions_may_be_computed_with_a_quarter_of_the_multiplications() -> None:

@@ -8,6 +8,7 @@ import pytest
 from pipeline_records import BEST, measured, pipeline_record, promise, run_of_two, scaled, units
 
 from bakeoff.record.account import account_lines, shares, steady
+from bakeoff.record.codec import decode, encode
 from bakeoff.record.forecast import BETWEEN, DOCUMENTED_SPREAD, explained, forecast_error, shown_spread
 from bakeoff.record.frames import FROM_OPENING, before_after, figures, nearest_rank, scopes
 from bakeoff.record.pipeline import PipelineRecord, UnitKind, Units
@@ -31,6 +32,25 @@ def test_frames_a_second_by_what_is_counted() -> None:
 
 
 class TestRates:
+    def test_frames_are_over_wall_time_and_never_multiplied_by_steps(self) -> None:
+        blocks = [{"denoise": 4 * 50.0} for _ in range(10)]
+        found = figures(of_units(units(blocks, frames=[3] * 10), unit="block"))
+        assert found is not None
+        assert found.frames_per_s == pytest.approx(15, rel=1e-12)
+        assert found.units_per_s == pytest.approx(5, rel=1e-12)
+        assert found.ms_a_frame == pytest.approx(200 / 3, abs=1e-6)
+        assert found.real_time == pytest.approx(15 / 25)
+
+    def test_matrix_delivers_twelve_frames_a_block_less_three(self) -> None:
+        for blocks in range(2, 40):
+            kinds: list[UnitKind] = ["opening", *(["steady"] * (blocks - 1))]
+            made = units([{"denoise": 120.0}] * blocks, kinds, [9, *([12] * (blocks - 1))])
+            found = figures(of_units(made))
+            assert found is not None
+            assert sum(made.frames) == 12 * blocks - 3
+            assert found.frames == 12 * (blocks - 1), "the opening block is in no figure"
+            assert found.frames_per_s == pytest.approx(100)
+
     def test_rates_of_random_units(self) -> None:
         for seed in range(50):
             draw = random.Random(seed)
@@ -106,10 +126,25 @@ class TestAccount:
         assert shares([1, 1, 1]) == (334, 333, 333)
         assert shares([0, 0]) == (0, 0)
 
+    def test_phases_of_known_length(self) -> None:
+        made = units([{"denoise": 5.0, "decode": 3.0, "present": 2.0, "glue": 1.0}] * 20)
+        found = {row.name: row.share for row in account_lines(of_units(made))}
+        assert found == {"denoise": "45.4 %", "decode": "27.3 %", "present": "18.2 %", "glue": "9.1 %"}
+
+    def test_lines_come_in_the_order_of_a_unit(self) -> None:
+        made = units([{"copies": 1.0, "denoise": 2.0, "unattributed": 1.0, "decode": 1.0, "glue": 1.0}])
+        names = [row.name for row in account_lines(of_units(made))]
+        assert names == ["denoise", "decode", "glue", "copies", "unattributed"]
+
     def test_a_phase_of_opening_units_alone_is_no_line_of_a_steady_one(self) -> None:
         kinds: list[UnitKind] = ["opening", "steady"]
         made = units([{"prime": 9.0, "denoise": 1.0, "copies": 1.0}, {"denoise": 1.0}], kinds)
         assert [row.name for row in account_lines(of_units(made))] == ["denoise", "copies"]
+
+    def test_calls_of_a_phase(self) -> None:
+        assert {row.name: row.unit_calls for row in account_lines(pipeline_record())}["denoise"] == 4
+        untold = pipeline_record(phase_calls={"denoise": 4, "present": 0})
+        assert {row.unit_calls for row in account_lines(untold)} == {4, None}, "glue has no calls"
 
     def test_every_committed_record_holds_the_identity(self) -> None:
         whole = [entry for entry in load_all(RUNS).pipelines if not entry.summary]
@@ -131,6 +166,11 @@ class TestPromises:
         usual = of_units(units(scaled(1.0, 1) * 40))
         stopped = of_units(units([*scaled(1.0, 1) * 38, *scaled(100.0, 2)]))
         assert forecast_error(stopped) == forecast_error(usual) == pytest.approx(100 / 81 - 1)
+
+    def test_nothing_is_explained_where_parts_or_all_promises_lack(self) -> None:
+        record = of_units(units(scaled(1.0, 1)))
+        assert explained(replace(record, forecast=replace(promise(), parts_ms={}))) is None
+        assert forecast_error(replace(record, forecast=None)) is None
 
     def test_the_spread_is_that_of_promises_here_and_documented_where_these_are_few(self) -> None:
         def runs(*factors: float) -> list[StoredPipeline]:
@@ -183,3 +223,14 @@ class TestBeforeAfter:
         assert before_after(before, replace(after, run="another")) is None
         assert before_after(replace(before, how="in turn"), replace(after, how="in turn")) is None
         assert before_after(before, pipeline_record(BEST, "best", replace(measured(), units=None))) is None
+
+    def test_too_few_units_give_no_verdict(self) -> None:
+        few = [of_units(units(scaled(factor, 5))) for factor in (1.0, 0.5)]
+        found = before_after(*few)
+        assert found is not None
+        assert (found.word, found.interval) == ("too few units", None)
+
+
+def test_a_record_survives_its_file() -> None:
+    for record in run_of_two():
+        assert decode(encode(record), "record") == record

@@ -82,6 +82,11 @@ def test_the_pairs_that_would_decide_are_told_and_do() -> None:
     assert fewer.word == "undecided"
 
 
+def test_the_size_grows_with_the_spread_and_the_rows_and_has_a_least() -> None:
+    assert 0.015 < size_of([0.0] * SAME_PAIRS, 1) == size_of([0.001] * SAME_PAIRS, 1) < 0.025
+    assert size_of([0.02] * SAME_PAIRS, 1) < size_of([0.02] * SAME_PAIRS, 8) < size_of([0.04] * SAME_PAIRS, 8)
+
+
 def test_pairs_are_taken_until_they_decide() -> None:
     same = [0.01, -0.01, 0.01, -0.01, 0.01]
     assert change_of_pairs(same, [0.2] * (LOOKS[0] - 1), 1, 0.1) is None

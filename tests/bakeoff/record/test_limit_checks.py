@@ -81,8 +81,17 @@ class TestPercentiles:
         assert found.why == "200 samples give its interval no upper end, 368 do"
         assert check_limit(some, limit("p99<=1ms")).word == "not met"
 
+    def test_a_row_without_samples_is_unknown(self) -> None:
+        assert check_limit(record("eager", status="oom"), limit("p99<=33ms")).word == "unknown"
+
 
 class TestMemory:
+    def test_is_the_recorded_peak(self) -> None:
+        made = record("eager", THOUSAND)
+        assert check_limit(made, limit("memory<=500MiB")).word == "met"
+        assert check_limit(made, limit("memory<500MiB")).word == "not met"
+        assert check_limit(made, limit("memory<=0.25GiB")).excess == pytest.approx(500 / 256 - 1)
+
     def test_on_a_gpu_is_the_devices(self) -> None:
         memory = Memory(1, 1, host_peak_bytes=500 << 20, device_peak_bytes=3 << 30)
         made = record("eager", THOUSAND, made=measurement(THOUSAND, memory=memory), host=GPU_HOST)
@@ -130,6 +139,11 @@ class TestFinalists:
         assert finalists(rows)[0].record is prompt
         assert finalists(rows, Objective("throughput"))[0].record is steady
         assert call_ms(steady, "throughput") == 6.0
+
+    def test_by_throughput_have_samples_of_it(self) -> None:
+        bare = record("eager", THOUSAND, made=measurement(THOUSAND, throughput=None))
+        assert finalists(self.rows(bare), Objective("throughput")) == []
+        assert len(finalists(self.rows(bare))) == 1
 
     def test_a_table_is_for_what_its_newest_row_was(self) -> None:
         objective = parse_objective("throughput")

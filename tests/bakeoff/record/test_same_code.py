@@ -39,6 +39,10 @@ def test_mixes_differ_by_what_they_run_and_where(other: PipelineRecord, why: str
     assert same_code(other, mix()) is (not why or "host" in why)
 
 
+def test_a_source_that_one_record_lacks_tells_nothing() -> None:
+    assert differences(pipeline_record(BEST, "best", measured(BEST)), mix()) == ""
+
+
 def test_a_row_computes_what_a_program_of_a_mix_does_if_all_but_its_backend_is_alike() -> None:
     here = mix()
     program = here.measurement.programs[0]

@@ -74,6 +74,12 @@ def test_a_side_below_its_floor_is_found() -> None:
     assert found(rounds_of(*times), sides=sides) == [(0, "below_floor")]
 
 
+def test_a_side_that_has_failed_is_not_told_again_after_each_pair() -> None:
+    failed = {**SIDES, 1: record("aoti", status="unstable")}
+    assert found(rounds_of(steady, hastening, steady)) == [(1, "drift")]
+    assert found(rounds_of(steady, hastening, steady), sides=failed) == []
+
+
 def test_a_baseline_that_ran_in_the_first_pairs_alone_is_looked_at_there() -> None:
     both, two = rounds_of(steady, steady, hastening), rounds_of(steady, steady, pairs=2)
     later = [replace(entry, pair=entry.pair + 3) for entry in two]

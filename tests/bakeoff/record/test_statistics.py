@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from records import clock, record
+from records import clock, measurement, record
 from scipy.stats import binom
 
 from bakeoff.record.schema import Clock, Samples
@@ -38,6 +38,12 @@ def test_even_count_and_interval_by_hand() -> None:
     assert [found.low_ms, found.high_ms] == pytest.approx([10.5, 11.4])
 
 
+def test_one_sample() -> None:
+    found = summarise_ns([7_000_000])
+    assert {found.mean_ms, found.median_ms, found.low_ms, found.high_ms, found.p90_ms} == {7.0}
+    assert found.std_ms == 0.0
+
+
 def test_no_samples() -> None:
     with pytest.raises(ValueError, match="no samples"):
         summarise_ns(())
@@ -65,6 +71,11 @@ def test_interval_ranks_hold_the_median_and_are_the_narrowest() -> None:
     assert (narrower < 0.95).all()
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_interval_of_few_samples_is_their_range(count: int) -> None:
+    assert interval_ranks(count) == (0, count - 1)
+
+
 def test_interval_holds_the_true_median_of_skewed_samples() -> None:
     """An exponential's median is ln 2; of 400 draws of 31 samples 95 % or more hold it, less three deviations."""
     draws = np.random.default_rng(1).exponential(size=(400, 31))
@@ -73,6 +84,12 @@ def test_interval_holds_the_true_median_of_skewed_samples() -> None:
         found = summarise_ns([int(value * 1e9) for value in draw])
         held += found.low_ms <= math.log(2) * 1e3 <= found.high_ms
     assert held >= 400 * 0.95 - 3 * math.sqrt(400 * 0.95 * 0.05)
+
+
+def test_latency_of_rows_without_one() -> None:
+    assert record(status="crashed", reason="SIGSEGV in phase build").latency is None
+    assert record(made=replace(measurement([1.0]), latency=Clock(Samples()))).latency is None
+    assert record(samples_ms=[1.0, 3.0]).latency == summarise_ns([1_000_000, 3_000_000])
 
 
 @pytest.mark.parametrize(
@@ -101,7 +118,7 @@ def test_shown_faster_needs_intervals_apart() -> None:
     assert shown_faster(record(status="crashed"), slow) is None
 
 
-SERIES = 100
+SERIES = 300
 """Simulated series of each kind and length."""
 
 

@@ -51,6 +51,11 @@ def test_the_word_follows_the_ratio(ratio: float, word: str) -> None:
     assert (verdict.rounds, verdict.pairs) == (42, AGREEING_PAIRS)
 
 
+def test_a_host_whose_speed_changes_between_rounds_does_not_matter() -> None:
+    verdict = decide(compared(1.05, noise=0.005))
+    assert verdict.high - verdict.low < 0.02, "although the rounds' own times vary by a factor of two"
+
+
 def test_less_than_two_per_cent_is_no_difference_however_sure() -> None:
     verdict = decide(compared(1.015, noise=1e-4))
     assert verdict.low > 1
@@ -171,6 +176,14 @@ class TestAnEarlyVerdict:
             assert verdict.confidence == CONFIDENCE
             assert is_decided(found)
 
+    def test_is_not_reached_with_two(self) -> None:
+        found = of_sides((4.0, 4.0))
+        assert (decide(found).word, decide(found).early, is_decided(found)) == ("no difference shown", False, False)
+
+    def test_is_none_with_seven(self) -> None:
+        verdict = decide(of_sides((LARGE,) * AGREEING_PAIRS))
+        assert (verdict.word, verdict.early, verdict.low, verdict.high) == ("faster", False, LARGE, LARGE)
+
     def test_is_not_reached_where_one_set_is_on_the_other_side_or_near_one(self) -> None:
         far = (8.0,) * 5
         assert decide(of_sides((1.03, *far))).early
@@ -184,6 +197,15 @@ class TestAnEarlyVerdict:
         assert not decide(of_sides((least * 0.999,) * 3)).early
         assert not is_decided(of_sides((least * 0.999,) * 3))
         assert decide(of_sides((least * 0.999,) * 4)).early, "more sets show less"
+
+    def test_is_not_reached_where_sets_differ_much(self) -> None:
+        """Both have the same mean; the standard deviation of the second is 0.35."""
+        mean, apart = 0.6, 0.35
+        near = tuple(np.exp([mean, mean, mean]))
+        wide = tuple(np.exp([mean - apart, mean, mean + apart]))
+        assert min(wide) > 1 + LEAST_DIFFERENCE
+        assert decide(of_sides(near)).early
+        assert not decide(of_sides(wide)).early
 
     def test_is_not_reached_with_too_few_rounds(self) -> None:
         found = of_sides((LARGE,) * 3)
@@ -264,6 +286,17 @@ class TestAnEarlyVerdict:
         assert wrong <= 8, "2 of 1,000"
         wrong = sum(show_early(np.exp(row), least_spread=0.10) is not None for row in logs)
         assert wrong > 20, "with a smaller least spread it would be"
+
+
+def test_the_verdict_depends_only_on_the_rounds() -> None:
+    first = compared(1.03, noise=0.05)
+    assert decide(first) == decide(first) == decide(replace(first, seed=8))
+
+
+def test_identical_rounds_are_no_difference() -> None:
+    same = tuple(Round((0, 1), (Samples([5]), Samples([5])), number // 4) for number in range(20))
+    verdict = decide(replace(compared(1.0), rounds=same))
+    assert (verdict.word, verdict.ratio, verdict.low, verdict.high) == ("no difference shown", 1.0, 1.0, 1.0)
 
 
 def test_false_alarms_are_rare() -> None:

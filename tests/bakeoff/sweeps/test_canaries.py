@@ -23,24 +23,34 @@ EXPECTED: dict[str, tuple[Status, str]] = {
     "canaries:UNAVAILABLE": ("unavailable", r"^libcanary.so is not installed; apt install canary$"),
     "canaries:UNSUPPORTED": ("unsupported", r"^canaries have no convolutions; use a bird$"),
     "canaries:SEGFAULT": ("crashed", r"SIGSEGV.*\bbuild"),
+    "canaries:KILLED": ("crashed", r"SIGKILL.*\bbuild"),
     "canaries:KILLS_GUARD": ("crashed", r"\bguard\b"),
     "canaries:HANG_C": ("timeout", r"\bbuild\b.*\b5 s; .*--row-timeout"),
     "canaries:HOST_OOM": ("oom", r"^MemoryError"),
+    "canaries:TORCH_OOM": ("oom", r"can't allocate memory"),
+    "memory_at_import:BACKEND": ("oom", "MemoryError"),
     "leaving_at_import:BACKEND": ("build_failed", "SystemExit"),
     "canaries:RAISES_AT_BUILD": ("build_failed", r"^RuntimeError: no kernel in .*canaries.py for \?"),
     "canaries:EXITS_SILENTLY": ("crashed", r"exit code 0\b"),
+    "canaries:EXITS_3": ("crashed", r"exit code 3\b.*\bbuild: giving up$"),
     "canaries:HOSTILE_RESULT": ("crashed", r"\bresult file\b"),
+    "canaries:DEEP_RESULT": ("crashed", r"\bresult file\b"),
     "canaries:PIPE_RESULT": ("crashed", r"\bresult file\b"),
     "selftest_backends.tampering:EDITS_RESULT": ("crashed", ""),
     "bakeoff.selftest.faulty:SEALS_ITSELF": ("crashed", ""),
     # These give wrong numbers or no numbers.
     "canaries:RAISES_AT_CALL": ("call_failed", "RuntimeError"),
+    "canaries:RAISES_AT_PROOF": ("unsupported", "canaries"),
     "canaries:NAN": ("parity_failed", "512 of 512"),
+    "canaries:EXTRA_OUTPUT": ("parity_failed", "2 outputs"),
     "canaries:STALE": ("parity_failed", "1.00e-04"),
     "canaries:RECOMPILES": ("unstable", "compiles"),
+    "rounding:BUILDS[bits=2]": ("parity_failed", ""),
     # These are unusual but correct.
     "canaries:GRANDCHILD": ("ok", ""),
     "canaries:NOISY": ("ok", ""),
+    "canaries:NONSENSE": ("ok", ""),
+    "canaries:WANDERS": ("ok", ""),
     "canaries:PREPARES+eager": ("ok", ""),
     "rounding:BUILDS": ("ok", ""),
     "rounding:PREPARES+eager": ("ok", ""),
@@ -140,6 +150,7 @@ def test_facts_of_a_preparation_are_merged(records: dict[str, Record]) -> None:
 
 
 def test_a_users_own_quantiser_is_measured_by_the_budget_of_its_class(records: dict[str, Record]) -> None:
+    """Two bits are too few for it."""
     for backend in ("rounding:BUILDS", "rounding:PREPARES+eager"):
         made = records[backend].measurement
         assert made.proof is not None

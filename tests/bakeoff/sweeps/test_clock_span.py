@@ -31,6 +31,11 @@ def test_fast_calls_leave_most_of_the_latency_phase_to_the_checks_between_them()
     assert clock_span(measured(0.02, 0.6, 2.9), PHASES, PHASES) is None
 
 
+def test_one_combined_phase_is_the_same() -> None:
+    assert clock_span(measured(1.0, 4.8, 2.9), {"latency": 8.0}, {"latency": 8.0}) is None
+    assert clock_span(measured(1.0, 9.6, 5.8), {"latency": 8.0}, {"latency": 8.0}) is not None
+
+
 @pytest.mark.parametrize("speed", [1 / 3, 0.45, 1.2, 3.0])
 def test_a_clock_of_another_speed_is_found(speed: float) -> None:
     of_worker = {phase: speed * seconds for phase, seconds in PHASES.items()}
@@ -61,3 +66,8 @@ def test_an_event_read_late_is_no_contradiction() -> None:
     for seconds in (0.3, 0.8):
         late = {"latency": seconds}
         assert clock_span(measured(0.02, 0.3, 0.1), late, {"latency": 0.5}) is None
+
+
+def test_without_samples_or_phases_nothing_is_said() -> None:
+    assert clock_span(Measurement("crashed"), PHASES, PHASES) is None
+    assert clock_span(measured(1.0, 4.8, 2.9), {}, {}) is None

@@ -1,6 +1,8 @@
 """References that somebody changed are found, and are made anew; a row that changes them keeps its own status."""
 
+import errno
 import json
+import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,12 +11,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from canaries import REMOVED
 from describing import GIVEN, described, source_of
-from lab import FAST, Recorder, Swept, marked_folder, outcome, sweep
+from disk import largest_file
+from lab import FAST, TORCHLESS, Recorder, Swept, marked_folder, outcome, sweep
 
 from bakeoff.machine import paths
+from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
+from bakeoff.process import supervisor
 from bakeoff.process.jobs import ReferenceJob
 from bakeoff.process.supervisor import Launch, Outcome, run_job
 from bakeoff.record.schema import Record
@@ -185,6 +191,25 @@ def test_a_folder_of_own_values_that_was_not_finished_is_made_anew(
     assert {path: path.stat().st_mtime_ns for path in before} == before, "the cached ones are whole"
 
 
+def test_cached_files_are_copied_where_they_cannot_be_linked_or_the_sweep_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cached", "own"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "cached" / "set0").write_bytes(b"x" * 1000)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with largest_file(100), pytest.raises(BakeoffError, match=r"cannot be written to .*own: File too large") as raised:
+        row._link(["set0"], tmp_path / "cached", tmp_path / "own")
+    assert raised.value.code == "not-writable"
+    (tmp_path / "own" / "set0").unlink()
+    row._link(["set0"], tmp_path / "cached", tmp_path / "own")
+    assert (tmp_path / "own" / "set0").read_bytes() == b"x" * 1000
+
+
 def test_a_row_whose_references_change_before_it_reads_them_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,11 +229,33 @@ def test_a_row_whose_references_change_before_it_reads_them_is_run_again(
     assert "eager-fp32.json" in line
 
 
-@pytest.mark.usefixtures("torchless")
+def test_a_row_whose_references_change_again_is_run_again_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change() -> None:
+        (reference_in(tmp_path / "cache") / "eager-fp32.json").write_bytes(b"changed")
+
+    before_workers(monkeypatch, change, times=3)
+    found = swept(tmp_path, EAGER)
+    assert found.records()[EAGER].status == "crashed"
+    assert len(said(found.progress, "it is run again")) == 1
+
+
+def test_a_row_whose_references_vanish_while_it_is_built_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REMOVED, str(tmp_path / "removed"))
+    found = swept(tmp_path, REMOVES)
+    record = found.records()[REMOVES]
+    assert outcome(record) == "ok"
+    (why,) = run_again(record)
+    assert "set0.safetensors" in why
+
+
 def test_a_comparison_whose_references_change_is_run_again_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With workers that measure nothing: that real ones refuse changed references is seen in sweeps."""
+    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
     changes = 1
 
     def fail(sides: Sequence[CompareWorker]) -> None:
@@ -259,6 +306,23 @@ def test_a_file_that_appears_or_goes_is_a_change(tmp_path: Path) -> None:
     (folder / "b").write_text("x")
     for trust in (True, False):
         assert changed_files(folder, seal, trust_stat=trust) == ("a", "b", "c")
+
+
+def test_a_file_touched_but_not_changed_is_no_change(tmp_path: Path) -> None:
+    folder = tmp_path / "reference"
+    folder.mkdir()
+    (folder / "a").write_text("a")
+    seal = seal_folder(folder)
+    (folder / "a").touch()
+    assert changed_files(folder, seal, trust_stat=True) == ()
+
+
+def test_a_damaged_seal_is_none(tmp_path: Path) -> None:
+    folder = tmp_path / "reference"
+    folder.mkdir()
+    seal_folder(folder)
+    (tmp_path / "reference.sha256.json").write_text(json.dumps({"a": 1}))
+    assert read_seal(folder) is None
 
 
 def test_eager_that_kills_its_worker_in_one_dtype_costs_no_row_of_another(tmp_path: Path) -> None:

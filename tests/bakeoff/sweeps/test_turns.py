@@ -1,5 +1,7 @@
 """Workers that build beside each other: each has its turn alone, and whoever ends or hangs before it keeps nobody."""
 
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -7,11 +9,12 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from lab import FAST, marked_folder, processes_with
+from lab import FAST, TORCHLESS, marked_folder, processes_with
 
 from bakeoff.machine.build_cache import open_folder
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
+from bakeoff.process import supervisor
 from bakeoff.process.jobs import MeasureJob, MeasureResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker, Outcome
 from bakeoff.sweeps import turns
@@ -24,8 +27,10 @@ Task = tuple[MeasureJob, Launch]
 
 
 @pytest.fixture
-def told(torchless: None, tmp_path: Path) -> Iterator[list[tuple[str, str]]]:  # noqa: ARG001
+def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[tuple[str, str]]]:
     """What workers announce, in the order in which it is read; no process of theirs may be left."""
+    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
     with marked_folder(tmp_path) as marker:
         yield []
         assert processes_with(marker) == []
@@ -114,6 +119,29 @@ def test_one_that_dies_while_it_is_built_keeps_nobody(
     assert built[0] < built[1]
 
 
+def test_a_guard_that_is_killed_costs_its_own_worker_alone(
+    told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BAKEOFF_TEST_HANGS", "aoti")
+    made = kept_workers(monkeypatch)
+    *others, hanging = tasks(told, tmp_path)
+    killed: list[int] = []
+
+    def kill(event: Event) -> None:
+        if event.phase == "build" and not killed:
+            killed.append(made[2]._process.pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    hanging = hanging[0], replace(hanging[1], on_event=kill)
+    ended = dict(zip(NAMES, ended_in_turns([*others, hanging]), strict=True))
+    assert {name: one.kind for name, one in ended.items()} == {
+        "eager": "result",
+        "inductor": "result",
+        "aoti": "crashed",
+    }
+    assert "guard" in ended["aoti"].reason
+
+
 def test_one_that_hangs_ends_at_its_own_deadline(
     told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -143,3 +171,11 @@ def test_a_build_that_is_not_waited_for_is_ended_before_the_others_have_their_tu
 def test_waiting_for_a_turn_has_no_deadline(told: list[tuple[str, str]], tmp_path: Path) -> None:
     patient = [with_deadlines(task, turn=0.05) for task in tasks(told, tmp_path)]
     assert [one.kind for one in ended_in_turns(patient)] == ["result"] * 3
+
+
+def test_who_leaves_early_ends_the_others(told: list[tuple[str, str]], tmp_path: Path) -> None:
+    with in_turns(tasks(told, tmp_path)) as workers:
+        first = next(workers)
+        assert first is not None
+        assert first.finish(MeasureResult).kind == "result"
+    assert {name for name, phase in told if phase in ALONE} == {"eager"}

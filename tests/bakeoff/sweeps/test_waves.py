@@ -6,22 +6,24 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from lab import FAST, Recorder
+from lab import FAST, TORCHLESS, Recorder
 
 from bakeoff.machine import host
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row
+from bakeoff.process import supervisor
 from bakeoff.record.schema import Record
 from bakeoff.sweeps.run import SweepResult, run_sweep
 from bakeoff.sweeps.wave import next_wave
 
 BACKENDS = ("eager", "inductor[]", "aoti[]", "onnxruntime[]", "openvino[]")
+NAMES = ("eager", "inductor", "aoti", "onnxruntime", "openvino")
 GIB = 1 << 30
 
 
 @pytest.fixture
-def many_cores(torchless: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "usable_cores", lambda: 16)
     monkeypatch.setattr(host, "available_bytes", lambda _device: 64 * GIB)
 
@@ -35,7 +37,9 @@ def names(rows: Sequence[Row]) -> list[str]:
     return [row.variant.backend for row in rows]
 
 
-def torchless_sweep(runs: Path, **more: object) -> tuple[SweepResult, Recorder]:
+def torchless_sweep(monkeypatch: pytest.MonkeyPatch, runs: Path, **more: object) -> tuple[SweepResult, Recorder]:
+    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
     policy = replace(FAST, trace=True)
     asked = Request("toy", backends=BACKENDS, dtypes=("fp32",), device="cpu", threads=1, policy=policy, ceilings=False)
     progress = Recorder()
@@ -62,6 +66,12 @@ def test_a_build_that_times_kernels_is_alone() -> None:
 
 
 @pytest.mark.usefixtures("many_cores")
+def test_a_users_own_backend_is_alone() -> None:
+    rows = rows_of("canaries:NAN", "aoti")
+    assert names(next_wave(rows)) == names(rows[:1])
+
+
+@pytest.mark.usefixtures("many_cores")
 def test_processes_of_one_build_are_not_built_beside_each_other() -> None:
     rows = rows_of("inductor[]", "aoti[]", processes=2)
     wave = next_wave(rows)
@@ -84,8 +94,8 @@ def test_as_many_as_cores_and_memory_allow(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("many_cores")
-def test_builds_overlap_and_no_timing_does(tmp_path: Path) -> None:
-    done, _ = torchless_sweep(tmp_path / "runs")
+def test_builds_overlap_and_no_timing_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    done, _ = torchless_sweep(monkeypatch, tmp_path / "runs")
     records = [stored.record for stored in done.stored]
     assert {record.status for record in records} == {"ok"}
     builds = [record.build_span_s for record in records]
@@ -100,9 +110,18 @@ def test_builds_overlap_and_no_timing_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("many_cores")
+def test_an_overlapped_build_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    done, _ = torchless_sweep(monkeypatch, tmp_path / "runs")
+    told = {stored.record.variant.backend: stored.record.measurement.build for stored in done.stored}
+    assert {name: build.overlapped for name, build in told.items() if build} == {
+        name: name != "eager" for name in NAMES
+    }
+
+
+@pytest.mark.usefixtures("many_cores")
 def test_a_row_that_dies_beside_others_is_run_again_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BAKEOFF_TEST_DIES_BESIDE", "aoti")
-    done, progress = torchless_sweep(tmp_path / "runs")
+    done, progress = torchless_sweep(monkeypatch, tmp_path / "runs")
     records: dict[str, Record] = {stored.record.variant.backend: stored.record for stored in done.stored}
     assert {record.status for record in records.values()} == {"ok"}
     (again,) = (finding for finding in records["aoti"].measurement.findings if finding.code == "run-again")
@@ -116,9 +135,17 @@ def test_a_row_that_dies_while_it_is_traced_is_measured_without_a_trace(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("BAKEOFF_TEST_DIES_TRACING", "aoti")
-    done, _ = torchless_sweep(tmp_path / "runs")
+    done, _ = torchless_sweep(monkeypatch, tmp_path / "runs")
     (made,) = (entry.record.measurement for entry in done.stored if entry.record.variant.backend == "aoti")
     assert made.status == "ok"
     assert {finding.code for finding in made.findings} >= {"run-again", "proof.incomplete"}
     assert made.proof is not None
     assert "SIGKILL" in made.proof.incomplete
+
+
+@pytest.mark.usefixtures("many_cores")
+def test_a_row_that_dies_alone_too_is_crashed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BAKEOFF_TEST_DIES", "aoti")
+    done, _ = torchless_sweep(monkeypatch, tmp_path / "runs")
+    statuses = {stored.record.variant.backend: stored.record.status for stored in done.stored}
+    assert statuses == {name: "crashed" if name == "aoti" else "ok" for name in NAMES}

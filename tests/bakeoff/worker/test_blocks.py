@@ -68,3 +68,21 @@ def test_in_each_block_the_outputs_of_a_call_that_is_drawn_are_compared(queued: 
     run(queued, [lambda: (torch.zeros(1),)] * 4, b"7\n" * 20 + b"stop\n", checker)
     assert checker.record.compared == len(references.compared) == 20
     assert len(set(references.compared)) > 1
+
+
+def test_checks_within_the_blocks_take_a_twentieth_of_the_calls() -> None:
+    import torch
+
+    made = itertools.count()
+
+    def call() -> Outputs:
+        next(made)
+        return (torch.zeros(1),)
+
+    references: Any = References()
+    checker = WindowChecker(references, (), 1)
+    checker.begin_blocks(1e6)
+    run(False, [call] * 4, b"50\n" * 100 + b"stop\n", checker)
+    added = next(made) / (51 * 100) - 1
+    assert 0.01 < added < 0.1
+    assert checker.record.compared > 100, "a call of each block, and the checks"

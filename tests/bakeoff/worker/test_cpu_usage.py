@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="the worker's side")
 
 from bakeoff.machine import cgroups
+from bakeoff.machine.processes import DRIVER, global_name, used_cpu_s
 from bakeoff.process.jobs import MeasureJob, Subject
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Clock, Samples
@@ -68,6 +71,11 @@ def test_what_a_started_process_computes_counts_as_own(how: str) -> None:
     assert own >= helper
 
 
+def test_a_process_alone_has_no_helpers() -> None:
+    own, helper, _ = measured("itself")
+    assert helper < 0.05 < own
+
+
 @pytest.mark.usefixtures("spinner")
 def test_other_processes_are_counted() -> None:
     own, helper, other = measured("idle")
@@ -100,6 +108,35 @@ def test_a_meter_adds_up_intervals_and_leaves_out_what_is_between(monkeypatch: p
     assert usage.other_share == pytest.approx(0.2 / 4)
     assert usage.own_cores == pytest.approx(1.0)
     assert usage.waited_share == pytest.approx(0.2 / 4)
+
+
+def test_a_driver_on_this_machine_is_metered_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process drives itself here, and is one of another machine then."""
+    monkeypatch.setenv(DRIVER, global_name(os.getpid()))
+    with cpu_usage.measure_cpu_usage() as usage:
+        until = time.process_time() + 0.1
+        while time.process_time() < until:
+            pass
+    assert usage().driver_s == pytest.approx(0.1, abs=0.05)
+    assert usage().facts()["driver_cpu_s"] == round(usage().driver_s or 0, 3)
+    monkeypatch.setenv(DRIVER, f"another-boot/1/{os.getpid()}")
+    with cpu_usage.measure_cpu_usage() as usage:
+        pass
+    assert usage().driver_s is None
+    assert "driver_cpu_s" not in usage().facts()
+
+
+def test_only_the_affinity_masks_cpus_are_looked_at(tmp_path: Path) -> None:
+    """By their numbers: /proc/stat leaves out those that are offline. Columns are in ticks of 10 ms."""
+    stat = tmp_path / "stat"
+    stat.write_text(
+        "cpu  9 9 9 9 9 9 9 9 9 9\n"
+        "cpu0 100 10 20 5000 700 1 2 3 0 0\n"
+        "cpu2 1000 0 0 5000 0 0 0 0 500 0\n"
+        "cpu12 7 7 7 7 7 7 7 7 7 7\n"
+    )
+    assert used_cpu_s({0}, str(stat)) == pytest.approx(1.36)
+    assert used_cpu_s({1, 2}, str(stat)) == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize(("quota", "contention"), [(None, 0.25), (4.0, 0.25), (2.0, 0.05)])

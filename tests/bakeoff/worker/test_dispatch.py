@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,6 +40,19 @@ def test_what_another_thread_dispatches_is_counted() -> None:
     with ThreadPoolExecutor(1) as pool:
         ran = dispatched(lambda: pool.submit(MODULE, X).result())
     assert (ran.operators, ran.outermost) == (EAGER.operators, EAGER.outermost)
+
+
+def test_what_a_library_dispatches_within_itself_is_not() -> None:
+    norm = nn.RMSNorm(8).requires_grad_(False)
+    within = dispatched(lambda: norm(X))
+    assert sum(within.operators.values()) > sum(within.outermost.values()) == 1
+    assert within.elementwise == 0
+
+
+def test_eager_is_reported_as_eager() -> None:
+    found = uncompiled(EAGER, EAGER)
+    assert found is not None
+    assert found.startswith(f"eager: all {sum(EAGER.operators.values())} ")
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's own, of itself
@@ -157,6 +171,23 @@ def test_an_operator_that_compilers_leave_hides_no_fallback(
         assert uncompiled(dispatched(lambda: run(x)), eager)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_complex_work_is_known_from_eager_alone() -> None:
+    """A call that does real work in complex numbers is not excused."""
+    module = Gated().requires_grad_(False)
+    eager = dispatched_by_eager(lambda: module(X))
+    assert eager.complex == {}
+
+    class Disguised(torch.fx.Interpreter):
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if target is not torch.ops.aten.mul.Tensor:
+                return super().call_function(target, args, kwargs)
+            return target(*(torch.complex(one, torch.zeros_like(one)) for one in args)).real
+
+    run = Disguised(torch.export.export(module, (X,)).run_decompositions().module())
+    assert uncompiled(dispatched(lambda: run.run(X)), eager)
+
+
 def counts(**outermost: int) -> CallOperators:
     """A call of outermost operators, of which each takes 1 us, but a lstm 100, mm and linear 10."""
     times_us = {name: {"lstm": 100.0, "mm": 10.0, "linear": 10.0}.get(name, 1.0) for name in outermost}
@@ -187,3 +218,8 @@ def test_operators_of_eager_in_complex_numbers_or_within_others_are_excused_up_t
     eager = CallOperators({"mul": 4, "lstm": 1}, {"mul": 3, "lstm": 1}, {"mul": 1.0, "lstm": 2.0}, complex={"mul": 1})
     assert uncompiled(CallOperators({"mul": 2, "lstm": 1}, {"mul": 2, "lstm": 1}, {"mul": 1.0}), eager) is None
     assert uncompiled(CallOperators({"mul": 3, "lstm": 1}, {"mul": 3, "lstm": 1}, {"mul": 1.0}), eager)
+
+
+def test_only_notable_shares_are_named() -> None:
+    ran = CallOperators(kernels_us={"add": 4.0, "sort": 50.0, "cumsum": 5.0})
+    assert list(left_to_aten(ran, 100.0).items()) == [("sort", 0.5), ("cumsum", 0.05)]

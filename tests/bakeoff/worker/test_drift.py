@@ -26,10 +26,26 @@ def test_a_climb_shows_on_a_quiet_host(count: int) -> None:
         assert climb([int(value) for value in climbing]) > LEAST_GROWTH
 
 
+def test_a_climb_of_many_samples_shows_through_noise() -> None:
+    for seed in range(20):
+        climbing = noisy(seed, 2000) + 1e6 * np.linspace(0, 0.6, 2000)
+        assert climb([int(value) for value in climbing]) > LEAST_GROWTH
+
+
+def test_a_climb_by_hand() -> None:
+    """Ten segments of ten, each a tenth of the first slower than the one before: 1.85 over 1.05."""
+    samples = [1000 + 100 * (index // 10) for index in range(100)]
+    assert climb(samples) == pytest.approx((1800 + 1900) / (1000 + 1100))
+
+
 def test_a_step_is_no_climb_and_few_samples_say_nothing() -> None:
     assert climb([1000] * 50 + [1300] * 50) < LEAST_GROWTH
     assert climb(list(range(1000, 2000, 120))) == 1.0
     assert climb([]) == 1.0
+
+
+def test_falling_figures_do_not_climb() -> None:
+    assert climb(list(range(2000, 1000, -10))) == 1.0
 
 
 def test_a_window_is_steady_where_nothing_says_that_it_should_go_on() -> None:

@@ -1,9 +1,11 @@
 """Calls with fresh inputs show whether an engine computes or returns stored results, however it binds inputs."""
 
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,8 @@ from bakeoff.worker.clocks.clock import TimingConfig
 from bakeoff.worker.subject import CHANGES, altered
 
 CALL_S, RECORDING_S = 0.003, 0.2
+SIZE = 1021
+"""Elements of outputs that are counted."""
 
 
 def computed(inputs: Mapping[str, Tensor]) -> Outputs:
@@ -78,6 +82,15 @@ def test_an_engine_that_records_is_bound_once_and_timed_by_replays(in_bind: bool
     assert torch.equal(result.outputs[0], torch.full((4,), 4.0))
     assert not any(entry.repeats for entry in result.fresh)
     assert all(entry.repeats for entry in result.known)
+
+
+@pytest.mark.parametrize(("in_bind", "fact"), [(True, "bind"), (False, "the first call")])
+def test_an_engine_that_does_not_state_its_capture_is_bound_again_and_reported(in_bind: bool, fact: str) -> None:
+    engine = Recording(states_capture=False, in_bind=in_bind)
+    (alarm,) = tried(engine).alarms()
+    assert alarm.code == "memoised"
+    assert fact in alarm.text
+    assert len(engine.recorded) == 2 * 9, "it is tried once more before it is reported"
 
 
 def test_an_engine_that_records_and_stores_results_is_reported() -> None:
@@ -184,8 +197,25 @@ def test_a_machine_that_changes_its_speed_makes_no_stored_results() -> None:
     assert hot_rounds(*calls).problem is None
 
 
+def test_new_values_that_take_longer_in_most_rounds_are_found() -> None:
+    calls = ((65, 94), (65, 92), (180, 95), (66, 93), (170, 94), (64, 96), (65, 92))
+    assert "after many calls" in str(hot_rounds(*calls).problem)
+
+
 KNOWN, NEW = (50, 60, 100, 150), (110, 180, 180, 190)
 """Microseconds of calls in turn."""
+
+
+def test_a_problem_tells_the_times_that_decided() -> None:
+    """Not the medians, which are 80 and 180 us here, and 65 and 94 when hot."""
+    known, new = ([TimedBinding(1000, us * 1000, 10**5, repeats=False) for us in all_us] for all_us in (KNOWN, NEW))
+    text = str(FreshInputsResult((), tuple(known), tuple(new)).problem)
+    assert "0.0600 ms" in text
+    assert "0.1100 ms" in text
+    pairs = ((65, 94), (65, 92), (180, 95), (66, 93), (170, 94), (64, 96), (65, 98))
+    hot = str(hot_rounds(*pairs).problem)
+    assert "0.0650 ms" in hot
+    assert "0.0920 ms" in hot
 
 
 @pytest.mark.parametrize("passing", [True, False])
@@ -228,3 +258,27 @@ def test_integers_change_to_other_ones_with_each_step() -> None:
     assert torch.equal(altered({"one": ids[:1]}, scales[0])["one"], ids[:1])
     for period in (2, 3):
         assert all(not torch.equal(altered({"ids": ids % period}, scale)["ids"], ids % period) for scale in scales)
+
+
+def test_few_copies_of_outputs_are_held_at_a_time() -> None:
+    """The first one, to compare others with, and those of two calls; each is counted while a call runs."""
+    alive: list[weakref.ref[Tensor]] = []
+    most = [0]
+    clone = Tensor.clone
+
+    def counted(tensor: Tensor, **options: Any) -> Tensor:
+        made = clone(tensor, **options)
+        if made.numel() == SIZE:
+            alive.append(weakref.ref(made))
+            most[0] = max(most[0], sum(entry() is not None for entry in alive))
+        return made
+
+    def compute(inputs: Mapping[str, Tensor]) -> Outputs:
+        return (torch.full((SIZE,), float(inputs["x"].sum())),)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tensor, "clone", counted)
+        result = tried_hot(compute)
+    assert result.problem is None
+    assert len(alive) > 9
+    assert most[0] <= 3

@@ -14,9 +14,11 @@ from fake_nvml import FakeGpu, FakeNvml, NVMLError_GpuIsLost, NVMLError_NoPermis
 
 from bakeoff.worker import device
 from bakeoff.worker.checks import memory
-from bakeoff.worker.device import GpuState, watching
+from bakeoff.worker.device import GpuState, foreign_processes, watching
 
 UUID = "11111111-0000-0000-0000-000000000000"
+PARENTS = {10: 1, 11: 1, 20: 2}
+"""Processes and their parents: two workers of one comparison, and a process of somebody else."""
 
 
 @pytest.fixture(autouse=True)
@@ -151,3 +153,30 @@ def test_a_stranger_seen_once_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state.other_processes == (1,)
     (alarm,) = state.alarms()
     assert alarm.code == "gpu-shared"
+
+
+def test_a_cpu_is_not_watched() -> None:
+    with watching("cpu") as watch:
+        watch.begin()
+        watch.read()
+        assert watch.end() == GpuState()
+
+
+def parent_of(pid: int) -> int:
+    return PARENTS[pid]
+
+
+def test_a_worker_alone() -> None:
+    assert foreign_processes([10], 10, parent_of) == ()
+
+
+def test_workers_of_one_comparison_are_not_foreign() -> None:
+    assert foreign_processes([10, 11], 10, parent_of) == ()
+
+
+def test_somebody_elses_process_is_foreign() -> None:
+    assert foreign_processes([11, 20, 10], 10, parent_of) == (20,)
+
+
+def test_nothing_is_known_where_a_container_has_its_own_process_ids() -> None:
+    assert foreign_processes([4711, 4712], 10, parent_of) == ()

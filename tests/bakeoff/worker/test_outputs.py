@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bakeoff.models.component import TensorSpec
 from bakeoff.worker.checks import outputs
-from bakeoff.worker.checks.outputs import OutputWatch, call_twice, digest, overwrite
+from bakeoff.worker.checks.outputs import OutputWatch, call_twice, copied, digest, overwrite
 
 LIMIT = 1e-3
 SPEC = TensorSpec("y", (3, 50))
@@ -73,6 +73,13 @@ def test_the_first_problem_is_kept_and_its_call_is_counted() -> None:
     assert "call 2 " in seen.problem
 
 
+@pytest.mark.parametrize("outputs", [(), None, (1,), (torch.ones(3, 50), torch.ones(1)), torch.ones(3, 50)])
+def test_a_wrong_number_or_type_is_left_to_the_full_comparison(outputs: object) -> None:
+    seen = watch()
+    seen.check(0, outputs)
+    assert seen.problem is None
+
+
 def test_what_a_call_returned_is_overwritten_and_nothing_else() -> None:
     kept = torch.ones(4)
     arena = torch.zeros(10)
@@ -87,8 +94,30 @@ def test_what_a_call_returned_is_overwritten_and_nothing_else() -> None:
     overwrite("no outputs at all")
 
 
+def test_copies_are_of_plain_tensors() -> None:
+    class Odd(Tensor):
+        pass
+
+    plain, odd = torch.ones(2), torch.ones(2).as_subclass(Odd)
+    first, second, third = copied((plain, odd, 3))
+    assert first is not plain
+    assert torch.equal(first, plain)
+    assert second is odd
+    assert third == 3
+    assert copied("text") == "text"
+
+
 def nothing_to_wait_for() -> None:
     pass
+
+
+def test_two_calls_that_do_not_touch_earlier_outputs() -> None:
+    source = torch.arange(3.0)
+    first, changed, second = call_twice(lambda: (source * 2,), nothing_to_wait_for, [source])
+    assert not changed
+    assert torch.equal(first[0], source * 2)  # type: ignore[index]
+    assert torch.equal(second[0], source * 2)  # type: ignore[index]
+    assert torch.equal(source, torch.arange(3.0))
 
 
 def test_outputs_that_change_after_the_call_returned_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:

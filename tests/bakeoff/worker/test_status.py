@@ -1,5 +1,4 @@
-"""Findings that follow import re
-from a clock's samples: two modes, clocks that disagree, wide intervals."""
+"""Findings that follow from a clock's samples: two modes, clocks that disagree, wide intervals."""
 
 import re
 from collections.abc import Sequence
@@ -75,6 +74,12 @@ def test_the_first_status_that_applies_is_the_rows() -> None:
         assert decide_status(fallback, Parity("", "fp64", 4, (output,)), problem, alarms) == expected
 
 
+def test_modes_may_lie_as_far_apart_as_the_policy_says() -> None:
+    flipping = timing(around(100, 100, 0.002) + around(108, 100, 0.002))
+    assert [code for code, _ in alarms(flipping)] == ["bimodal"]
+    assert alarms(flipping, replace(JOB, policy=Policy(unsteady_ratio=0.1))) == []
+
+
 @pytest.mark.parametrize("ratio", [0.9, 1.1])
 def test_clocks_that_disagree_are_a_remark_on_a_cpu(ratio: float) -> None:
     apart = timing(around(10 * ratio, 200), around(10, 50))
@@ -107,3 +112,10 @@ def test_clocks_far_apart_make_a_row_unstable(latency_ms: float, block_ms: float
     for job, count in ((JOB, on_cpu), (ON_CUDA, on_cuda)):
         assert [code for code, _ in alarms(apart, job)] == ["clocks-disagree"] * count
         assert not count or not remarks(apart, job)
+
+
+def test_a_wide_interval_is_a_remark() -> None:
+    ((code, text),) = remarks(timing(around(10, 12, 0.2)))
+    assert code == "wide"
+    assert "12 samples" in text
+    assert remarks(timing(around(10, 2000, 0.2))) == []

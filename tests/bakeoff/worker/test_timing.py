@@ -87,6 +87,16 @@ def test_five_milliseconds_read_as_five_milliseconds(fast: Policy) -> None:
     assert min(ratios) >= 0.9
 
 
+def test_what_takes_twice_as_long_reads_as_twice_as_long(fast: Policy) -> None:
+    ratios = []
+    for _ in range(5):
+        once, twice = (median(timed(fast, idle(length)).latency.samples_ns) for length in (5, 10))
+        ratios.append(twice / once)
+        if 1.6 < ratios[-1] < 2.4:
+            break
+    assert 1.6 < ratios[-1] < 2.4, ratios
+
+
 def test_a_sample_lasts_until_the_device_is_done(fast: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "synchronise", lambda _device: time.sleep(0.005))
     elapsed_ns, _ = time_call(lambda: (torch.ones(1),), TimingConfig("cpu", fast, lambda _index, _outputs: None))
@@ -106,6 +116,13 @@ def test_a_narrow_interval_ends_the_clock_but_not_before_the_least_samples(fast:
     latency = timed(policy, idle(2)).latency
     assert latency.stopped == "narrow"
     assert len(latency.samples_ns) >= 30
+
+
+def test_the_clock_runs_for_the_least_time(fast: Policy) -> None:
+    policy = replace(fast, min_samples=1, min_s=0.3, full_s=0.3, cap_s=EVER, narrow_ratio=EVER)
+    latency = timed(policy, idle(10)).latency
+    assert latency.stopped == "narrow"
+    assert sum(latency.samples_ns) >= 0.25e9
 
 
 @pytest.mark.parametrize(("steady", "grown", "stopped"), [(1, 0, "steady"), (0, 0, "narrow"), (1, 1 << 30, "narrow")])
@@ -181,6 +198,19 @@ def test_a_drifting_interval_runs_into_the_cap(fast: Policy) -> None:
     assert time.monotonic() - started >= 0.4
 
 
+def test_calls_of_two_speeds_are_sampled_no_longer_than_others(fast: Policy) -> None:
+    """More samples make the median of both no narrower."""
+    number = itertools.count()
+
+    def call() -> Outputs:
+        return idle(4 if next(number) % 10 < 3 else 2)()
+
+    policy = replace(fast, min_s=0.1, full_s=0.4, cap_s=EVER, narrow_ratio=0.0)
+    latency = timed(policy, call).latency
+    assert latency.stopped == "modes"
+    assert 0.3e9 < sum(latency.samples_ns) < 1.5e9
+
+
 def test_samples_are_bounded(fast: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing_module, "modes", lambda _samples: None)
     policy = replace(fast, min_s=0.3, full_s=0.3, cap_s=EVER, narrow_ratio=0.0, max_samples=40)
@@ -229,6 +259,12 @@ def test_counters_that_move_in_the_window_are_named(fast: Policy, window: str, m
     assert timed(fast, idle(1), activity=lambda: counters, report=report).moved_counters == moved
 
 
+def test_a_counter_that_appears_in_the_window_is_named(fast: Policy) -> None:
+    counters: dict[str, int] = {}
+    timing = timed(fast, idle(1), activity=lambda: counters, report=lambda phase, _="": counters.update({phase: 1}))
+    assert set(timing.moved_counters) == {"latency", "throughput"}
+
+
 def test_warm_up_lasts_until_no_counter_moves(fast: Policy) -> None:
     policy = replace(fast, warmup_s=0.0, warmup_cap_s=EVER, settle_ratio=EVER)
     calls = itertools.count(1)
@@ -267,6 +303,22 @@ def test_endless_drift_is_a_finding(fast: Policy) -> None:
     timing = timed(policy, lambda: idle(1.3 ** min(next(calls), 15))())
     assert [finding.code for finding in timing.findings] == ["warm-up"]
     assert sum(timing.latency.warmup_ns) >= 0.2e9
+
+
+def test_every_set_is_warmed_however_slow(fast: Policy) -> None:
+    policy = replace(fast, warmup_s=0.0, warmup_cap_s=0.001, min_s=0.0, cap_s=0.0)
+    called = [0, 0, 0, 0]
+
+    def bound(index: int) -> Call:
+        def call() -> Outputs:
+            called[index] += 1
+            return idle(2)()
+
+        return call
+
+    timing = timed(policy, *(bound(index) for index in range(4)))
+    assert len(timing.latency.warmup_ns) >= 4
+    assert max(called) - min(called) <= 2, "sets take turns"
 
 
 def test_caches_are_flushed_before_each_call_and_outside_the_clock(fast: Policy) -> None:
@@ -335,3 +387,16 @@ def test_the_phases_are_reported_in_order(fast: Policy) -> None:
     assert (phases[0], phases[-1]) == ("warm-up", "check")
     assert set(phases[1:-1]) == {"latency", "throughput"}
     assert len(phases) > 6, "the clocks take turns"
+
+
+def test_the_counts_that_are_reported_do_not_run_backwards(fast: Policy) -> None:
+    counts: list[list[int]] = []
+
+    def report(phase: str, detail: str = "") -> None:
+        if phase in ("latency", "throughput"):
+            counts.append([int(word) for word in detail.split() if word.isdecimal()])
+
+    timed(fast, idle(1), report=report)
+    assert all(len(each) == 2 for each in counts)
+    assert counts == sorted(counts)
+    assert [blocks for _, blocks in counts] == sorted(blocks for _, blocks in counts)

@@ -133,6 +133,18 @@ def test_a_correct_engine_is_left_alone_however_it_reads_its_inputs(engine: Engi
         assert torch.equal(values["x"], original["x"]), "values are written back"
 
 
+def test_how_inputs_are_changed_follows_from_what_the_engine_reads(fast: Policy) -> None:
+    ways = [run(engine, fast).changeable[0] for engine in (InPlace(), Copying(), CopyingWithPort())]
+    assert [entry.rebind is None for entry in ways] == [True, False, True]
+    references = References()
+    sets = [drawn(seed) for seed in range(3)]
+    for engine, own in ((InPlace(), True), (CopyingWithPort(), False)):
+        calls = [engine.bind(inputs) for inputs in sets]
+        found = find_changeable(engine, sets, calls, references.changed, ["y"], references, "cpu")  # type: ignore[arg-type]
+        assert [entry.tensors is sets[entry.index] for entry in found] == [own, own]
+        assert [entry.call is calls[entry.index] for entry in found] == [own, own]
+
+
 def idle_for(gap_s: float) -> Callable[[], bool]:
     ended = [0.0]
 
@@ -199,7 +211,7 @@ def returns_one_tensor() -> Engine:
 
 
 @pytest.mark.parametrize("make", [stale_when_hot, rough_when_hot, reuses_every_third, returns_one_tensor])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(4))
 def test_an_engine_that_does_less_when_hot_is_found(make: Callable[[], Engine], seed: int, fast: Policy) -> None:
     assert run(make(), fast, seed).error > LIMIT
 
@@ -225,6 +237,29 @@ def test_the_calls_of_checks_are_in_no_sample(fast: Policy) -> None:
     for clock in (checked.timing.latency, checked.timing.throughput):
         assert sorted(clock.samples_ns)[len(clock.samples_ns) // 2] < 0.01e9
     assert checked.timing.calls > checked.timing.latency.calls + checked.timing.throughput.calls
+
+
+def test_slow_calls_are_checked_a_few_times(fast: Policy) -> None:
+    def compute(inputs: Inputs) -> Outputs:
+        time.sleep(0.12)
+        return computed(inputs)
+
+    checked = run(InPlace(compute), replace(fast, warmup_s=0.0, min_s=0.1, cap_s=0.1, throughput_s=0.1))
+    assert checked.checker.record.changed >= 2
+    assert checked.checker.record.compared + checked.checker.record.changed <= 10
+
+
+def test_moments_follow_from_the_seed_alone(fast: Policy) -> None:
+    policy = replace(fast, min_s=0.3, cap_s=0.5, throughput_s=0.2)
+
+    def moments(seed: int) -> list[bool]:
+        checker = WindowChecker(References(), (), seed)  # type: ignore[arg-type]
+        checker.begin(policy, 1e6, 50)
+        return [checker.due() for _ in range(500)]
+
+    assert moments(1) == moments(1)
+    assert moments(1) != moments(2)
+    assert 5 < sum(moments(1)) < 60
 
 
 def test_outputs_are_the_same_only_bit_for_bit() -> None:

@@ -1,7 +1,9 @@
 """Calls of a built engine on inputs of another kind, and after freed memory was overwritten."""
 
+import ctypes
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -22,6 +24,8 @@ _LEAST, _MOST = 1 << 22, 1 << 27
 _SMALLEST, _SMALL = 1 << 6, 1 << 16
 _BLOCKS, _SMALL_BLOCKS = 2, 16
 """Blocks of each power of two, and of each from `_SMALLEST` up to `_SMALL` bytes."""
+_M_PERTURB, _ONES = -6, 0x100
+"""The switch, and the value of which glibc writes the complement of the last byte."""
 
 
 def call_in_regimes(
@@ -52,16 +56,35 @@ def call_in_regimes(
 def call_on_overwritten_memory(
     entry: ChangeableInputs, reference: Reference, device: str
 ) -> tuple[list[Difference], bool]:
-    """Call twice on set 0, and fill freed memory with NaN in between.
+    """Call twice on set 0, the second time so that memory which nobody wrote holds NaN.
 
     Return the differences of the second outputs from their references, and whether both have equal bits.
     """
     first = copied(entry.call())
     synchronise(device)
-    _overwrite_freed(entry.tensors, device)
-    again = entry.call()
-    synchronise(device)
+    with _unwritten_is_nan(entry.tensors, device):
+        again = entry.call()
+        synchronise(device)
     return reference.differences(0, again, "after freed memory was filled with NaN"), same(first, again)
+
+
+@contextmanager
+def _unwritten_is_nan(inputs: Mapping[str, Tensor], device: str) -> Iterator[None]:
+    """Let glibc fill what it allocates with ones, which every floating dtype reads as NaN (`man 3 mallopt`).
+
+    Blocks of up to a kilobyte that are freed and taken again at once keep their values. Where there is no such switch,
+    as on a GPU, fill freed memory beforehand.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if device == "cpu" else None
+    if mallopt is None:
+        _overwrite_freed(inputs, device)
+        yield
+        return
+    mallopt(_M_PERTURB, _ONES)
+    try:
+        yield
+    finally:
+        mallopt(_M_PERTURB, 0)
 
 
 def _overwrite_freed(inputs: Mapping[str, Tensor], device: str) -> None:

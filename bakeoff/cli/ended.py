@@ -27,7 +27,7 @@ def print_done(done: "SweepResult", rows: int, folder: Path, resume: str) -> Non
     parts = sweep.newest_tables(shown, held.current, done.finals, held.ceilings)
     where = folder_of(folder, done.stored[0].record) if done.stored else folder
     took = f"; took {duration(done.used_s * 1000)}" if done.used_s else ""
-    kept = f"sweep {done.sweep}: {len(done.stored)} of {counted(rows, 'variant')} recorded in {where}{took}"
+    kept = f"sweep {done.sweep}: {len(done.stored)} of {counted(rows, 'row')} recorded in {where}{took}"
     missing = done.out_of_time if _measured(done) else None
     left_out = notes.out_of_time(missing, done.stored, resume) if missing else ()
     print_text("")

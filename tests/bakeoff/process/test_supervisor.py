@@ -47,7 +47,7 @@ def test_ctrl_c_keeps_what_is_done_and_names_the_rest(tmp_path: Path, monkeypatc
         ("bf16-only", "unsupported")
     ]
     assert kept.problems == ()
-    assert "1 of 3 variants recorded" in output
+    assert "1 of 3 rows recorded" in output
     assert "Traceback" not in errors
     assert list(tmp_path.glob("cache/work/*")) == []
     said = errors.splitlines()[-1]

@@ -142,5 +142,5 @@ def test_a_sweep_that_only_built_succeeded(strict: bool, capsys: pytest.CaptureF
     assert exit_code(SweepResult("sweep", stored(*BUILT, CRASHED), ()), strict) == int(strict)
     print_done(done, 2, tmp_path, "bakeoff sweep toy --resume")
     found = capsys.readouterr().out
-    assert "2 of 2 variants recorded" in found
+    assert "2 of 2 rows recorded" in found
     assert "Built for sm89, sm120 " in found

@@ -360,7 +360,7 @@ class TestCommand:
         know_all(inductor=2 * HOUR)
         ended = self.sweep("--time-limit", "1h", "--strict")
         assert ended.exit_code == 1, ended.output
-        assert "2 of 4 variants recorded" in ended.stdout
+        assert "2 of 4 rows recorded" in ended.stdout
         assert "2 of 4 variants measured in" in ended.stdout
         assert "To go on:\n\nbakeoff sweep toy --resume\n" in ended.stdout
         assert "eager fp32" in ended.stdout

@@ -1,19 +1,15 @@
-"""The last section of docs/architecture.md: how large the product is, and how long sweeps take.
+"""The last section of docs/architecture.md: how large the product is.
 
     python tests/support/architecture_page.py
 
 writes it anew, with the commit that was counted.
 """
 
-import json
 import subprocess
 import sys
 import textwrap
 from collections import Counter
 from pathlib import Path
-from typing import Any
-
-import sweep_times_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
@@ -36,20 +32,8 @@ def sizes(commit: str) -> str:
     )
 
 
-def times(found: dict[str, Any]) -> str:
-    """How long sweeps took with nothing cached, by the newest trial that swept the most components so."""
-    colds = {label: [name for name, made in entry.items() if "cold" in made] for label, entry in found.items()}
-    label = max(found, key=lambda label: (len(colds[label]), found[label]["recorded"]))
-    entry, host = found[label], found[label]["host"]
-    took = [f"{name} {sweep_times_page.minutes(entry[name]['cold']['seconds'])}" for name in colds[label]]
-    return (
-        "A sweep at the default suite, with its final and with nothing cached ([sweep times](trials/sweep-times.md)):\n"
-        f"{', '.join(took)};\nrecorded {entry['recorded']} on {host['cpu']}, {host['cores']} cores."
-    )
-
-
 def block(commit: str) -> str:
-    return "\n\n".join((BEGIN, sizes(commit), times(json.loads(sweep_times_page.RECORD.read_bytes())), END))
+    return "\n\n".join((BEGIN, sizes(commit), END))
 
 
 if __name__ == "__main__":

@@ -132,14 +132,20 @@ def _refusals(made: Mapping[tuple[str, str, str], tuple[Plan, float]]) -> str:
     for suite in ("default", "full"):
         for card in CARDS:
             reasons: dict[str, list[str]] = {}
+            lacks: dict[str, list[str]] = {}
             for component in COMPONENTS:
                 for row in made[card.label, component, suite][0].rows:
                     if row.precheck is not None:
                         free = f"the estimate is above {(card.mib << 20) - _CONTEXT_BYTES >> 20:,} MiB"
                         why = free if row.precheck.status == "oom" else row.precheck.reason
-                        reasons.setdefault(why, []).append(f"{component}.{row.variant.workload}: {row.variant.backend}")
+                        rule, _, dtype = why.rpartition(", not ")
+                        name = f"{component}.{row.variant.workload}: {row.variant.backend}"
+                        reasons.setdefault(rule or why, []).append(name)
+                        if rule and dtype not in lacks.setdefault(rule, []):
+                            lacks[rule].append(dtype)
             for why, names in reasons.items():
                 which = _named(names) if suite == "default" else f"{len(names)} rows"
+                why += f", not {', '.join(lacks[why])}" if why in lacks else ""
                 rows.append((card.label, {"suite": suite, "refused": which, "why": why}))
     return f"## What is refused before it starts\n\n{_table(_of_cards(rows))}"
 

@@ -13,7 +13,7 @@ class Policy:
     warmup_s: float = 0.5
     """Warm-up lasts at least this long."""
     warmup_cap_s: float = 15.0
-    """Warm-up ends at the latest after this time; if samples still drift, there is a finding."""
+    """Warm-up ends after this time at the latest, with a finding if samples still drift."""
     settle_ratio: float = 0.05
     """Samples are steady if the medians of the last two windows differ by less than this share."""
     min_samples: int = 20
@@ -28,25 +28,23 @@ class Policy:
     narrow_ratio: float = 0.01
     """Sampling stops when the half-width of the median's 95 % interval is below this share of the median."""
     throughput_s: float = 0.75
-    """The throughput clock takes samples for at least this time, and as much longer as the latency clock does; their
-    segments alternate."""
+    """The throughput clock takes samples for this time, and as much longer as the latency clock does."""
     max_samples: int = 2000
     """Each clock keeps at most this many samples."""
     contention: float = 0.2
     """Share of all cores that other processes may take in the timed window before the row is unstable."""
     unsteady_ratio: float = 0.05
     """Two modes of the samples, and on a CPU the medians of both clocks, are a finding if they are further apart than
-    this share of the smaller one. So is an interval whose half-width is a larger share of the median."""
+    this share of the smaller one; so is a half-width of the interval above this share of the median."""
     trace: bool = True
-    """Whether a call is traced after the timing, for times by kernel."""
+    """Whether a call is traced after the timing."""
     beside: bool = False
-    """Whether builds on a GPU run at the same time as others; kernels that a compiler chooses by timing them may then
-    not be the best, so each such row has the finding `built-beside`."""
+    """Whether builds on a GPU run beside others: kernels chosen by timing may then not be the best (`built-beside`)."""
     startup_deadline_s: float = 120.0
     build_deadline_s: float = 600.0
     large_build_deadline_s: float = 1200.0
-    """Deadline of the build for weights of a GiB and more, and of one that searches kernels (TensorRT, max-autotune);
-    both are estimates. Both hold for the reference outputs and the trace too."""
+    """Deadline of the build for weights of a GiB and more, or with a search of kernels (TensorRT, max-autotune). It and
+    `build_deadline_s` hold for the reference outputs and the trace too."""
     phase_deadline_s: float = 300.0
     """Deadline of each other phase."""
 

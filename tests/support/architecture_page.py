@@ -1,48 +1,39 @@
-"""The last section of docs/architecture.md: how large the product is, and how long sweeps take.
+"""The last section of docs/architecture.md: how large the product is.
 
     python tests/support/architecture_page.py
 
 writes it anew, with the commit that was counted.
 """
 
-import json
 import subprocess
 import sys
+import textwrap
+from collections import Counter
 from pathlib import Path
-from typing import Any
-
-import sweep_times_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 sys.path.append(str(ROOT / "tools"))
-from count_lines import count_packages, tables  # noqa: E402
+from count_lines import PRODUCT, count_packages  # noqa: E402
 
 BEGIN, END = "<!-- figures: written by tests/support/architecture_page.py -->", "<!-- end of figures -->"
 
 
 def sizes(commit: str) -> str:
-    """How large each package is now, and the tests that belong to none."""
+    """How large the product and its tests are now."""
     packages = count_packages(ROOT)
-    others = packages["tests"]["lines"] - sum(made["tests"] for made in packages.values())
-    said = f"Tests of the whole, trials and what tests share have {others:,} lines more."
-    return f"At commit {commit}:\n\n{tables(packages, 'github')[0]}\n\n{said}"
-
-
-def times(found: dict[str, Any]) -> str:
-    """How long sweeps took with nothing cached, by the newest trial that swept the most components so."""
-    colds = {label: [name for name, made in entry.items() if "cold" in made] for label, entry in found.items()}
-    label = max(found, key=lambda label: (len(colds[label]), found[label]["recorded"]))
-    entry, host = found[label], found[label]["host"]
-    took = [f"{name} {sweep_times_page.minutes(entry[name]['cold']['seconds'])}" for name in colds[label]]
-    return (
-        "A sweep at the default suite, with its final and with nothing cached ([sweep times](trials/sweep-times.md)):\n"
-        f"{', '.join(took)};\nrecorded {entry['recorded']} on {host['cpu']}, {host['cores']} cores."
+    product = sum((made for name, made in packages.items() if name.split("/")[0] in PRODUCT), Counter[str]())
+    others = packages["tests"]["lines"] - product["tests"]
+    return textwrap.fill(
+        f"At commit {commit} the product has {product['files']:,} files with {product['lines']:,} lines, "
+        f"{product['code']:,} of code, {product['tokens']:,} tokens; its tests have {product['tests']:,} lines, "
+        f"tests of the whole, trials and what tests share {others:,} more.",
+        120,
     )
 
 
 def block(commit: str) -> str:
-    return "\n\n".join((BEGIN, sizes(commit), times(json.loads(sweep_times_page.RECORD.read_bytes())), END))
+    return "\n\n".join((BEGIN, sizes(commit), END))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 writes it anew. Nothing runs: the planner is given a card's facts, no records, and every library.
 """
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -131,14 +132,20 @@ def _refusals(made: Mapping[tuple[str, str, str], tuple[Plan, float]]) -> str:
     for suite in ("default", "full"):
         for card in CARDS:
             reasons: dict[str, list[str]] = {}
+            lacks: dict[str, list[str]] = {}
             for component in COMPONENTS:
                 for row in made[card.label, component, suite][0].rows:
                     if row.precheck is not None:
                         free = f"the estimate is above {(card.mib << 20) - _CONTEXT_BYTES >> 20:,} MiB"
                         why = free if row.precheck.status == "oom" else row.precheck.reason
-                        reasons.setdefault(why, []).append(f"{component}.{row.variant.workload}: {row.variant.backend}")
+                        rule, _, dtype = why.rpartition(", not ")
+                        name = f"{component}.{row.variant.workload}: {row.variant.backend}"
+                        reasons.setdefault(rule or why, []).append(name)
+                        if rule and dtype not in lacks.setdefault(rule, []):
+                            lacks[rule].append(dtype)
             for why, names in reasons.items():
                 which = _named(names) if suite == "default" else f"{len(names)} rows"
+                why += f", not {', '.join(lacks[why])}" if why in lacks else ""
                 rows.append((card.label, {"suite": suite, "refused": which, "why": why}))
     return f"## What is refused before it starts\n\n{_table(_of_cards(rows))}"
 
@@ -150,7 +157,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _rows(made: Mapping[tuple[str, str, str], tuple[Plan, float]]) -> str:
-    """The default suite, row by row, and on which cards each component has the row."""
+    """The rows of the default suite, by the components and cards that have them."""
     cells: dict[str, dict[str, list[str]]] = {}
     for card in CARDS:
         for component in COMPONENTS:
@@ -158,13 +165,16 @@ def _rows(made: Mapping[tuple[str, str, str], tuple[Plan, float]]) -> str:
                 name = f"`{row.variant.backend}` {row.variant.dtype}"
                 cards = cells.setdefault(name, {}).setdefault(component, [])
                 cards += [] if card.label in cards else [card.label]
-    labels = [card.label for card in CARDS]
-    rows = [
-        {"row": name}
-        | {f"`{one}`": "all" if of.get(one) == labels else ", ".join(of.get(one, ())) for one in COMPONENTS}
-        for name, of in cells.items()
-    ]
-    return f"## The default suite, row by row, and its cards\n\n{_table(rows)}"
+    every = [card.label for card in CARDS]
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, of in cells.items():
+        for able in sorted({tuple(cards) for cards in of.values()}):
+            components = ", ".join(f"`{one}`" for one in COMPONENTS if tuple(of.get(one, ())) == able)
+            on = "all cards" if list(able) == every else ", ".join(able)
+            groups.setdefault((components, on), []).append(name)
+    lines = (f"- {components}, on {on}: {', '.join(names)}" for (components, on), names in groups.items())
+    wrapped = (textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
+    return "## The rows of the default suite\n\n" + "\n".join(wrapped)
 
 
 if __name__ == "__main__":

@@ -115,6 +115,7 @@ def test_a_small_error_counts_in_whichever_phase_it_is(phases: tuple[str, ...], 
     assert made.status == "parity_failed", made.reason
     assert made.parity is not None
     assert not made.parity.passed
+    assert "inputs " in made.reason, "beside what regimes find"
 
 
 def test_a_fallback_that_the_engine_states_after_its_last_call_counts(measured: Bench) -> None:

@@ -35,13 +35,13 @@ from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import SweepResult, run_sweep
 
 FAST = Policy(
-    warmup_s=0.05,
-    warmup_cap_s=0.3,
+    warmup_s=0.02,
+    warmup_cap_s=0.1,
     min_samples=5,
-    min_s=0.1,
-    full_s=0.1,
-    cap_s=0.3,
-    throughput_s=0.1,
+    min_s=0.05,
+    full_s=0.05,
+    cap_s=0.05,
+    throughput_s=0.05,
     unsteady_ratio=1e6,
     contention=100.0,  # tests run at the same time
     trace=False,

@@ -243,10 +243,10 @@ def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path, monkey
     """Without eager among the rows, which is measured in the final all the same."""
     monkeypatch.setenv("BAKEOFF_TEST_DIES", "onnxruntime")
     plan = plan_of("openvino[]", "inductor[]", "onnxruntime[]")
-    for row, slowness in zip(plan.rows, ("1.5", "1.0"), strict=False):
-        row.cache_folder.mkdir(parents=True)
-        (row.cache_folder / "slowness").write_text(slowness)
-        build_cache.mark_finished(row.cache_folder)
+    compiled = plan.rows[1].cache_folder
+    compiled.mkdir(parents=True)
+    (compiled / "slowness").write_text("0.5")  # openvino keeps no caches: each build draws 1 to 2, and may be near 1
+    build_cache.mark_finished(compiled)
     done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=Recorder())
     (final,) = done.finals
     assert final.record.sweep == done.sweep

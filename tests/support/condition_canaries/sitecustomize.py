@@ -185,7 +185,7 @@ def forgets_while_idle(run, _path, late=_noise):
 
 def slows_down_while_idle(run, path):
     def late(outputs):
-        time.sleep(0.1)
+        time.sleep(0.01)
         return outputs
 
     return forgets_while_idle(run, path, late)

@@ -53,8 +53,7 @@ FAST = Policy(
 SHORT_LOOK_S = 0.05
 """How long a sweep that follows another one looks at how busy the host is: a second, for users."""
 MARKER = "BAKEOFF_TEST_MARKER"
-TORCHLESS = (sys.executable, "-I", "-S", str(Path(__file__).parent / "torchless_worker.py"))
-"""A worker's command, for sweeps that measure nothing."""
+TORCHLESS = forked_workers.TORCHLESS
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _FAST_BAKEOFF = Path(__file__).parent / "fast_bakeoff.py"
 
@@ -178,8 +177,7 @@ def sweep(request: Request, folder: Path, note: str = "") -> Swept:
         request = replace(request, final_s=0, ceilings=False, threads=request.threads or 1)
         plan, progress = make_plan(request), Recorder()
         done = run_sweep(plan, paths.runs_folder(), note, resume=False, progress=progress)
-        started = (pid for pid in guard.descendants(os.getpid()) if pid != forked_workers.SERVER.pid)
-        alive = tuple({*processes_with(marker), *started})
+        alive = tuple(left_alive(marker))
     return Swept(plan, done, progress, folder / "cache", folder / "runs", alive)
 
 
@@ -226,6 +224,12 @@ def processes_with(marker: str) -> list[int]:
             if state not in (b"Z", b"X") and marker.encode() in Path(f"/proc/{entry}/environ").read_bytes():
                 found.append(int(entry))
     return found
+
+
+def left_alive(marker: str) -> list[int]:
+    """Running processes with the marker, and those below this one, but for the fork servers."""
+    servers = {server.pid for server in forked_workers.SERVERS}
+    return sorted({*processes_with(marker), *(set(guard.descendants(os.getpid())) - servers)})
 
 
 def wait_until(true: Callable[[], object], what: str, patience_s: float = 60.0) -> None:

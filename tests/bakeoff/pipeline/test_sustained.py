@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import FAST, TORCHLESS, Recorder, marked_folder, processes_with
+from lab import FAST, TORCHLESS, Recorder, left_alive, marked_folder
 from records import bakeoff
 
 from bakeoff.machine import paths
@@ -54,7 +54,7 @@ def run(
         patch.setenv("BAKEOFF_TEST_FAULTS", faults)
         plan = make_pipeline_plan(request, paths.runs_folder(), Recorder())
         done = run_pipeline(plan, paths.runs_folder(), "", resume, progress or Recorder())
-        assert list(processes_with(marker)) == []
+        assert left_alive(marker) == []
     return done, {entry.record.role or "other": entry.record for entry in done.stored}
 
 
@@ -225,7 +225,7 @@ def cold_run(
         plan = make_pipeline_plan(request, paths.runs_folder(), Recorder())
         plan = replace(plan, artifacts={str(mix.mix): artifacts for mix in plan.mixes})
         done = run_pipeline(plan, paths.runs_folder(), "", False, Recorder())
-        assert list(processes_with(marker)) == []
+        assert left_alive(marker) == []
     return plan.mixes[0], {entry.record.role or "other": entry.record for entry in done.stored}
 
 

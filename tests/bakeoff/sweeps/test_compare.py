@@ -12,7 +12,7 @@ from typing import Any
 import comparisons
 import pytest
 from answers import as_text
-from lab import Recorder, marked_folder, plan_of, processes_with
+from lab import Recorder, left_alive, marked_folder, plan_of
 from records import record
 from typer.testing import CliRunner
 
@@ -46,7 +46,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[StoredComparison, Re
     progress = Recorder()
     with marked_folder(folder) as marker:
         found = compare(plan_of(REPEATS, f"{REPEATS}[times=3]"), paths.runs_folder(), "why", progress, seed=5)
-        assert list(processes_with(marker)) == []
+        assert left_alive(marker) == []
     return found, progress, folder / "runs"
 
 
@@ -234,7 +234,7 @@ def test_what_cannot_be_measured_is_not_compared(tmp_path: Path, backend: str, r
         compare(plan_of("eager", backend), tmp_path / "runs", "", Recorder())
     assert refused.value.code == "not-comparable"
     assert reason in str(refused.value)
-    assert list(processes_with(marker)) == []
+    assert left_alive(marker) == []
     assert load_all(tmp_path / "runs").comparisons == ()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from lab import FAST, TORCHLESS, Recorder, Swept, check_sweep, marked_folder, outcome, processes_with, sweep
+from lab import FAST, TORCHLESS, Recorder, Swept, check_sweep, left_alive, marked_folder, outcome, sweep
 from stand_in_monitor import NOTHING, Factory
 
 from bakeoff.machine import host, paths
@@ -174,5 +174,5 @@ def mixes(folder: Path, request: PipelineRequest) -> list[PipelineRecord]:
         done = run_pipeline(
             make_pipeline_plan(request, paths.runs_folder(), Recorder()), paths.runs_folder(), "", False, Recorder()
         )
-        assert list(processes_with(marker)) == []
+        assert left_alive(marker) == []
     return [entry.record for entry in done.stored]

@@ -37,9 +37,9 @@ _READ_LATE = re.compile(
 
 Inductor leaves the last one, an address of its own process, in any process that compiles, and sets it anew before each
 use: with it, each later worker of the tests would be started."""
-_OF_EVERY_WORKER = ("bakeoff.worker.measure", "bakeoff.worker.reference.make")
+_OF_EVERY_WORKER = ("bakeoff.worker.measure", "bakeoff.worker.reference.make", "worker_imports")
 _OF_TORCHLESS = ("bakeoff.process.guard", "torchless_worker")
-_OF_COMPILERS = ("torch._dynamo", "torch._inductor.compile_fx", "torch.export")
+_OF_COMPILERS = ("torch._dynamo", "torch._inductor.compile_fx", "torch.export._trace", "torch.export._unlift")
 _OF_ONNX = ("torch.onnx._internal.exporter._core", "onnxscript.function_libs.torch_lib.ops")
 """Half of what the export of a small model takes."""
 _REAL_WORKER = supervisor.WORKER

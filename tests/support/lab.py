@@ -15,7 +15,7 @@ from pathlib import Path
 import forked_workers
 import msgspec
 import pytest
-from shared_headers import share_headers
+from shared_headers import share, share_headers
 from torchless_worker import small_loop
 
 from bakeoff.machine import host, paths
@@ -174,6 +174,7 @@ def sweep(request: Request, folder: Path, note: str = "") -> Swept:
     """
     with marked_folder(folder) as marker:
         share_headers(request.backends)
+        share("counted")
         request = replace(request, final_s=0, ceilings=False, threads=request.threads or 1)
         plan, progress = make_plan(request), Recorder()
         done = run_sweep(plan, paths.runs_folder(), note, resume=False, progress=progress)

@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="variants are built with it")
 import torch
 from lab import FAST, sweep
 from ranged_network import PLANTED
+from toys import LIBRARY_WARNINGS
 
 from bakeoff.backends.backend import Backend, ModuleEngine, Prepared
 from bakeoff.models.component import Quantisation
@@ -146,13 +147,14 @@ HONEST: dict[str, tuple[Dtype, Quantisation, tuple[tuple[str, dict[str, Any]], .
     "ort": ("fp32", "", (("onnxruntime", {}),)),
     "export": ("fp32", "", (("torch.export", {}),)),
     "bf16": ("bf16", "", (("eager", {}),)),
-    "openvino": ("bf16", "", (("openvino", {}),)),
+    "openvino": ("fp32", "", (("openvino", {}),)),
     "int8": ("fp32", "dynamic", (INT8, ("eager", {}))),
     "int8-bf16": ("bf16", "dynamic", (INT8, ("eager", {}))),
     "weights": ("fp32", "weight-only", (WEIGHTS, ("eager", {}))),
 }
 
 
+@LIBRARY_WARNINGS
 @pytest.mark.parametrize(
     ("model", "rows"),
     [
@@ -172,14 +174,14 @@ def test_an_honest_row_is_not_accused(model: Subject, rows: str, measured: Measu
         made = measured(model, dtype, *steps, kind=kind)
         if made.parity is None:
             assert made.status == "unavailable", made.reason
-            judged += 10
+            judged += 4
             continue
         assert made.status not in ("parity_failed", "crashed", "call_failed"), made.reason
         assert not any(entry.wrong for entry in made.parity.regimes)
         assert not kind or kind == "dynamic" or not narrow(made), made.parity.range_text
         assert kind or not narrow(made), (steps, made.parity.range_text)
         judged += sum(entry.limit is not None for entry in made.parity.regimes)
-    assert judged >= 10
+    assert judged >= 4 * len(rows.split())
 
 
 def test_times_masks_and_states_are_not_scaled() -> None:

@@ -1,4 +1,4 @@
-"""Has imported modules, such as torch, and forks workers that need not do that again: `python -P fork_server.py SOCKET MODULE ...`.
+"""Has imported modules, such as torch, and forks workers that need not do that: `python -P fork_server.py SOCKET ...`.
 
 It imports the named modules, and takes requests from the socket with that descriptor. For each it forks a guard, which
 becomes a child of the process that asked (a subreaper), and that guard forks its worker where it would otherwise start

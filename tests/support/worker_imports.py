@@ -1,4 +1,4 @@
-"""Imported by the fork server: what most workers import in their first call of it; their throughput blocks are short."""
+"""Imported by the fork server: what most workers import in their first call of it; throughput blocks are short."""
 
 import scipy.special  # noqa: F401
 

@@ -26,6 +26,7 @@ from bakeoff.record.regimes import NEAR, Regime, range_text
 from bakeoff.record.schema import Measurement, Parity
 from bakeoff.selftest.faulty import canary
 from bakeoff.worker.checks import regimes
+from bakeoff.worker.clocks import timing
 from bakeoff.worker.measure import measure
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.make import make_reference
@@ -54,7 +55,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measure:
         named = tuple(BackendStep(name, options) for name, options in steps)
         folder = str(tmp_path_factory.mktemp("cache"))
         job = MeasureJob(of, "mine", named, dtype, FAST, str(cache), folder, kind, hashes)
-        with contextlib.chdir(folder):  # backends write into a worker's folder
+        with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:  # backends write into a worker's folder
+            patch.setattr(timing, "_BLOCK_S", 0.01)
             return measure(job, silent).measurement
 
     return run

@@ -54,7 +54,7 @@ def test_a_record_keeps_what_a_monitor_saw_of_its_worker(monitors: Factory, tmp_
     assert seen is not None
     assert window is not None
     assert seen.series[0].mean == 100.0
-    assert 0 < window[0] < window[1] < monitor.stopped_ns - monitor.started_ns
+    assert 0 < window[0] < window[1] < monitor.stopped_ns - monitor.first_ns
     timed_s = sum(record.phase_s[phase] for phase in ("latency", "throughput"))
     assert (window[1] - window[0]) / 1e9 == pytest.approx(timed_s, abs=0.05)
     assert [finding.code for finding in record.measurement.findings] == []

@@ -17,7 +17,7 @@ SUPPORT = Path(__file__).parent / "support"
 sys.path.insert(0, str(SUPPORT))
 
 from compile_once import SHARED, put_on_path  # noqa: E402
-from forked_workers import SERVER, SWITCH, Subprocess  # noqa: E402
+from forked_workers import SERVERS, SWITCH, Subprocess  # noqa: E402
 from lab import FAST, SHORT_LOOK_S, TORCHLESS, Recorder  # noqa: E402
 
 from bakeoff.machine import host, paths  # noqa: E402
@@ -122,10 +122,12 @@ def _forked_workers(_shared_by_all_tests: None) -> Iterator[None]:
         if host.read_host().gpus:  # what torch and its libraries import there starts threads
             patch.setenv(SWITCH, "0")
         if os.environ.get(SWITCH) != "0":
-            SERVER.begin(of_all_tests=True)
+            for server in SERVERS:
+                server.begin(of_all_tests=True)
             patch.setattr(supervisor, "subprocess", Subprocess)
         yield
-    SERVER.stop()
+    for server in SERVERS:
+        server.stop()
 
 
 class _Stack(ctypes.Structure):

@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from page_examples import FAST, files_of, run_python, write_files
+from lab import shorten_clocks
+from page_examples import files_of, write_files
+from records import bakeoff
 
 from bakeoff.record.store import load_all
 
@@ -26,9 +28,12 @@ def test_examples_are_a_component_and_a_backend() -> None:
     assert FILES.keys() == {"aot_eager.py", "mine/spec.py", "mine/network.py"}
 
 
-def test_examples_run_as_typed(examples: Path, tmp_path: Path) -> None:
+def test_examples_run_as_typed(examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_clocks(monkeypatch)
     more = ("--backends", "eager,aot_eager.py:BACKEND", "--device", "cpu", "--dtype", "fp32", "--json")
-    said = json.loads(run_python(examples, "-P", FAST, "sweep", "mine.spec:SPEC", *more))
+    ran = bakeoff("sweep", "mine.spec:SPEC", *more, cwd=examples)
+    assert ran.code == 0, ran.err
+    said = json.loads(ran.out)
     found = {stored.id: stored.record for stored in load_all(tmp_path / "runs").current}
     eager, aot_eager = (found[name] for name in said["records"])
     assert [made.variant.backends[0].name for made in (eager, aot_eager)] == ["eager", "aot-eager"]

@@ -11,6 +11,7 @@ import sys
 import tarfile
 import tomllib
 import venv
+import zipfile
 from dataclasses import asdict
 from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
@@ -36,7 +37,7 @@ FOLDERS = ("bakeoff", "backends", "export", "models")
 HELP_CPU_S = 0.3
 
 
-BUILD_SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, 'build_' + sys.argv[1])(sys.argv[2])"
 
 
 @pytest.fixture(scope="session")
@@ -51,21 +52,22 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (work / "source" / "tests").mkdir()
     for name in ("pyproject.toml", "MANIFEST.in", "CHANGELOG.md", "README.md", "LICENSE", "tests/test_packaging.py"):
         shutil.copy(ROOT / name, work / "source" / name)
-    subprocess.run(
-        [sys.executable, "-c", BUILD_SDIST, str(work)], cwd=work / "source", check=True, stdout=subprocess.DEVNULL
-    )
-    (archive,) = work.glob("*.tar.gz")
-    with tarfile.open(archive) as sources:
-        assert not [name for name in sources.getnames() if "/tests" in name]
+    made = {}
+    for what, sources in (("sdist", work / "source"), ("wheel", work / f"bakeoff-{bakeoff.__version__}")):
+        command = [sys.executable, "-c", BUILD, what, str(work)]
+        subprocess.run(command, cwd=sources, check=True, stdout=subprocess.DEVNULL)
+        (made[what],) = work.glob("*.tar.gz" if what == "sdist" else "*.whl")
+        if what == "sdist":
+            with tarfile.open(made[what]) as archive:
+                assert not [name for name in archive.getnames() if "/tests" in name]
+                archive.extractall(work, filter="data")
     environment = work / "environment"
     venv.create(environment)
     (site,) = environment.glob("lib/python*/site-packages")
     (site / "libraries.pth").write_text("".join(f"{path}\n" for path in sys.path if path.endswith("-packages")))
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(work), str(archive)], check=True)
-    (wheel,) = work.glob("*.whl")
-    into = ["--python", str(environment / "bin" / "python")]
-    subprocess.run([*pip, *into, "install", "--no-deps", "--ignore-installed", "--no-index", str(wheel)], check=True)
+    with zipfile.ZipFile(made["wheel"]) as wheel:  # of pure Python, which installing unpacks
+        assert not [name for name in wheel.namelist() if ".data/" in name]
+        wheel.extractall(site)
     return site
 
 

@@ -5,7 +5,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from lab import command_line, marked_folder
+from lab import marked_folder, shorten_clocks
+from records import bakeoff
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.backend import by_options
@@ -22,18 +23,17 @@ def block(language: str) -> str:
 
 def test_the_command_of_the_page_sweeps_the_file_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text(block("python"), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+    shorten_clocks(monkeypatch)
     program, *arguments = shlex.split(block("sh"))
     assert program == "bakeoff"
     more = ["--backends", "eager,torch.export[]", "--dtype", "fp32", "--device", "cpu", "--threads", "1"]
-    with marked_folder(tmp_path), command_line([*arguments, *more]) as process:
-        output, errors = process.communicate(timeout=400)
-        assert process.returncode == 0, errors
+    with marked_folder(tmp_path):
+        ran = bakeoff(*arguments, *more, cwd=tmp_path, COLUMNS="200")
+        assert ran.code == 0, ran.err
         stored = load_all(tmp_path / "runs").current
     assert {entry.record.variant.workload for entry in stored} == {"call-input0_2_4_8"}
     assert {one.status for entry in stored for one in entry.record.measurement.sizes} <= {"ok", "padded"}
-    heading = next(line for line in output.splitlines() if line.startswith("by size"))
+    heading = next(line for line in ran.out.splitlines() if line.startswith("by size"))
     assert re.split(r"\s{2,}", heading) == ["by size", "input.0=2", "input.0=4", "input.0=6 *", "input.0=8"]
 
 

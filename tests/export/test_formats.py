@@ -43,7 +43,7 @@ PICTURE = "toy:tiny.picture/torch.export/fp32@cpu"
 MODELS = "wm:tiny.step4/onnxruntime/fp32@cpu"
 """Three ONNX models of one world model."""
 DECODERS = ("image:tiny.decode/onnxruntime/fp32@cpu", "audio:tiny.decode/onnxruntime/fp32@cpu")
-HALF = "image:tiny.decode/openvino/bf16@cpu"
+HALF = "toy:tiny.picture/openvino/bf16@cpu"
 VARIANTS = (WINDOW, BLOCKS, STATE, PICTURE, MODELS, *DECODERS, HALF)
 """Each format, and each component that a CPU host exports, at least once."""
 

@@ -19,6 +19,7 @@ SHARED = "BAKEOFF_TEST_SHARED"
 COMPILED = "BAKEOFF_TEST_COMPILED"
 """A file that gets a line for each header that is precompiled, and for each check of vector instructions."""
 _SCRIPT = """#!/bin/sh
+test $# = 1 && exec "{compiler}" "$@"  # its version
 exec "{python}" -IS "{this}" "{compiler}" "$@"
 """
 

@@ -1,4 +1,4 @@
-"""Has imported torch, and forks workers that need not do that again: `python -P fork_server.py SOCKET MODULE ...`.
+"""Has imported modules, such as torch, and forks workers that need not do that: `python -P fork_server.py SOCKET ...`.
 
 It imports the named modules, and takes requests from the socket with that descriptor. For each it forks a guard, which
 becomes a child of the process that asked (a subreaper), and that guard forks its worker where it would otherwise start
@@ -150,8 +150,12 @@ def main() -> None:
         if os.path.exists(first := os.path.join(place, "sitecustomize.py")):
             runpy.run_path(first)
             break
-    sys.argv = ["bakeoff.worker", *command[-2:]]
-    runpy.run_module("bakeoff.worker", run_name="__main__", alter_sys=True)
+    if command[-3].endswith(".py"):
+        sys.argv = command[-3:]
+        vars(sys.modules[os.path.basename(command[-3]).removesuffix(".py")])["main"]()
+    else:
+        sys.argv = ["bakeoff.worker", *command[-2:]]
+        runpy.run_module("bakeoff.worker", run_name="__main__", alter_sys=True)
     _end()
 
 

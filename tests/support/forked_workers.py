@@ -2,7 +2,8 @@
 
 Only where that is the same: the product's own worker, and an environment that differs from the fork server's in nothing
 that is read when Python, torch or a library of theirs is loaded. A lab that a test runs in a process of its own has a
-fork server of its own (sitecustomize.py). With BAKEOFF_TEST_FORK=0 each worker starts as a user's does.
+fork server of its own (sitecustomize.py). Workers that measure nothing are forked from a process without torch. With
+BAKEOFF_TEST_FORK=0 each worker starts as a user's does.
 """
 
 import json
@@ -25,6 +26,8 @@ from bakeoff.process.environment import worker_environment
 
 SWITCH = "BAKEOFF_TEST_FORK"
 _SERVER = Path(__file__).with_name("fork_server.py")
+TORCHLESS = (sys.executable, "-I", "-S", str(Path(__file__).with_name("torchless_worker.py")))
+"""A worker's command, for sweeps that measure nothing."""
 _READ_LATE = re.compile(
     r"BAKEOFF_.*|TMPDIR|HOME|XDG_.*_HOME|HF_HOME|TORCH_HOME|PYTHONUSERBASE|PYTEST_CURRENT_TEST"
     r"|TORCHINDUCTOR_CACHE_DIR|TRITON_CACHE_DIR|CUDA_CACHE_PATH|CCACHE_DIR|TORCH_CANARY|CANARY_.*"
@@ -34,8 +37,9 @@ _READ_LATE = re.compile(
 
 Inductor leaves the last one, an address of its own process, in any process that compiles, and sets it anew before each
 use: with it, each later worker of the tests would be started."""
-_OF_EVERY_WORKER = ("bakeoff.worker.measure", "bakeoff.worker.reference.make")
-_OF_COMPILERS = ("torch._dynamo", "torch._inductor.compile_fx", "torch.export")
+_OF_EVERY_WORKER = ("bakeoff.worker.measure", "bakeoff.worker.reference.make", "worker_imports")
+_OF_TORCHLESS = ("bakeoff.process.guard", "torchless_worker")
+_OF_COMPILERS = ("torch._dynamo", "torch._inductor.compile_fx", "torch.export._trace", "torch.export._unlift")
 _OF_ONNX = ("torch.onnx._internal.exporter._core", "onnxscript.function_libs.torch_lib.ops")
 """Half of what the export of a small model takes."""
 _REAL_WORKER = supervisor.WORKER
@@ -69,7 +73,9 @@ class _Guard:
 class ForkServer:
     """Starts its process when the first worker is wanted, and again when that was killed."""
 
-    def __init__(self) -> None:
+    def __init__(self, worker: tuple[str, ...]) -> None:
+        """`worker` is the command of those that it forks."""
+        self._worker = worker
         self._environment: dict[str, str] = {}
         self._imported: tuple[str, ...] = _OF_EVERY_WORKER
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,13 +94,14 @@ class ForkServer:
         """
         onnx = _OF_ONNX if find_spec("onnxscript") is not None else ()
         self._imported = (*_OF_EVERY_WORKER, *((*_OF_COMPILERS, *onnx) if of_all_tests else ()))
+        self._imported = self._imported if self._worker == _REAL_WORKER else _OF_TORCHLESS
         usual = worker_environment(1)
         marks = {name for name in usual if of_all_tests and name.startswith("BAKEOFF_")}
         self._environment = {name: value for name, value in usual.items() if name not in marks}
 
     def start_guard(self, command: Sequence[str], env: Mapping[str, str], pass_fds: Sequence[int], **how: Any) -> Any:
         """As `subprocess.Popen`, which it calls where a forked worker might not be what a started one is."""
-        if not self._environment:
+        if not self._environment and self._worker == _REAL_WORKER:
             self.begin()
         if not self._is_same(command, env) or max(pass_fds) >= FIRST_FREE:
             return _real_popen(command, env=env, pass_fds=pass_fds, **how)
@@ -130,9 +137,11 @@ class ForkServer:
 
     def _is_same(self, command: Sequence[str], env: Mapping[str, str]) -> bool:
         """Whether Python, torch and their libraries would be loaded with the same settings as in the fork server."""
-        if tuple(command[-len(_REAL_WORKER) - 2 : -2]) != _REAL_WORKER:
-            return False
         own = self._environment
+        if tuple(command[-len(self._worker) - 2 : -2]) != self._worker or not own:
+            return False
+        if self._worker == TORCHLESS:
+            return all(own.get(name) == env.get(name) for name in {*own, *env} if name.startswith("LD_"))
         differing = {name for name in {*own, *env} if own.get(name) != env.get(name) and not _READ_LATE.fullmatch(name)}
         if differing != {"PYTHONPATH"}:
             return not differing
@@ -147,11 +156,16 @@ class ForkServer:
         self._socket = self._process = None
 
 
-SERVER = ForkServer()
+SERVER, TORCHLESS_SERVER = ForkServer(_REAL_WORKER), ForkServer(TORCHLESS)
+SERVERS = (SERVER, TORCHLESS_SERVER)
+
+
+def _start_guard(command: Sequence[str], **how: Any) -> Any:
+    return (TORCHLESS_SERVER if TORCHLESS[-1] in command else SERVER).start_guard(command, **how)
 
 
 class Subprocess:
     """Of the module subprocess what a supervisor uses."""
 
     DEVNULL, TimeoutExpired = subprocess.DEVNULL, subprocess.TimeoutExpired
-    Popen = staticmethod(SERVER.start_guard)
+    Popen = staticmethod(_start_guard)

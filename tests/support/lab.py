@@ -15,7 +15,7 @@ from pathlib import Path
 import forked_workers
 import msgspec
 import pytest
-from shared_headers import share_headers
+from shared_headers import share, share_headers
 from torchless_worker import small_loop
 
 from bakeoff.machine import host, paths
@@ -35,13 +35,13 @@ from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import SweepResult, run_sweep
 
 FAST = Policy(
-    warmup_s=0.05,
-    warmup_cap_s=0.3,
+    warmup_s=0.02,
+    warmup_cap_s=0.1,
     min_samples=5,
-    min_s=0.1,
-    full_s=0.1,
-    cap_s=0.3,
-    throughput_s=0.1,
+    min_s=0.05,
+    full_s=0.05,
+    cap_s=0.05,
+    throughput_s=0.05,
     unsteady_ratio=1e6,
     contention=100.0,  # tests run at the same time
     trace=False,
@@ -53,8 +53,7 @@ FAST = Policy(
 SHORT_LOOK_S = 0.05
 """How long a sweep that follows another one looks at how busy the host is: a second, for users."""
 MARKER = "BAKEOFF_TEST_MARKER"
-TORCHLESS = (sys.executable, "-I", "-S", str(Path(__file__).parent / "torchless_worker.py"))
-"""A worker's command, for sweeps that measure nothing."""
+TORCHLESS = forked_workers.TORCHLESS
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _FAST_BAKEOFF = Path(__file__).parent / "fast_bakeoff.py"
 
@@ -175,11 +174,11 @@ def sweep(request: Request, folder: Path, note: str = "") -> Swept:
     """
     with marked_folder(folder) as marker:
         share_headers(request.backends)
+        share("counted")
         request = replace(request, final_s=0, ceilings=False, threads=request.threads or 1)
         plan, progress = make_plan(request), Recorder()
         done = run_sweep(plan, paths.runs_folder(), note, resume=False, progress=progress)
-        started = (pid for pid in guard.descendants(os.getpid()) if pid != forked_workers.SERVER.pid)
-        alive = tuple({*processes_with(marker), *started})
+        alive = tuple(left_alive(marker))
     return Swept(plan, done, progress, folder / "cache", folder / "runs", alive)
 
 
@@ -226,6 +225,12 @@ def processes_with(marker: str) -> list[int]:
             if state not in (b"Z", b"X") and marker.encode() in Path(f"/proc/{entry}/environ").read_bytes():
                 found.append(int(entry))
     return found
+
+
+def left_alive(marker: str) -> list[int]:
+    """Running processes with the marker, and those below this one, but for the fork servers."""
+    servers = {server.pid for server in forked_workers.SERVERS}
+    return sorted({*processes_with(marker), *(set(guard.descendants(os.getpid())) - servers)})
 
 
 def wait_until(true: Callable[[], object], what: str, patience_s: float = 60.0) -> None:

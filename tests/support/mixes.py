@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 from lab import FAST
 
 from bakeoff.backends import resolve_backend
@@ -27,6 +28,7 @@ from bakeoff.process.jobs import (
 from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.variant import parse_use, parse_variant, split_outside_brackets
+from bakeoff.worker.pipeline import promise
 from bakeoff.worker.pipeline.describe import describe_loop
 from bakeoff.worker.pipeline.parity import program_subject
 from bakeoff.worker.pipeline.reference import make_loop_reference
@@ -135,9 +137,7 @@ def run_mix(
     else:
         os.write(writing, b"unit\n")
         heard.then = {**heard.then, units: lambda: os.close(writing)}
-    before = Path.cwd()
-    os.chdir(work)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(work)
+        patch.setattr(promise, "_UNITS_NS", 100_000_000)
         return serve_units(job, heard, reading), heard  # type: ignore[arg-type]
-    finally:
-        os.chdir(before)

@@ -1,4 +1,5 @@
-"""torch's C++ headers, precompiled once for all tests of a run, since each has a cache folder of its own."""
+"""What is made once for all tests of a run, since each has a cache folder of its own: torch's C++ headers, precompiled,
+and the work that calls of components were counted to be."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -18,10 +19,15 @@ _COMPILERS = ("inductor", "aoti")
 def share_headers(backends: Sequence[str]) -> None:
     """Let this test's cache folder have the headers of all, if one of the backends (all, if none is named) compiles
     with them. The first build that needs them fills the folder."""
-    compiles = not backends or any(compiler in backend for backend in backends for compiler in _COMPILERS)
-    own = paths.cache_folder() / "headers"
-    if compiles and supervisor.WORKER == _REAL_WORKER and SHARED in os.environ and not own.exists():
-        shared = Path(os.environ[SHARED]) / "headers"
+    if not backends or any(compiler in backend for backend in backends for compiler in _COMPILERS):
+        share("headers")
+
+
+def share(name: str) -> None:
+    """Let this test's cache folder have a folder of all."""
+    own = paths.cache_folder() / name
+    if supervisor.WORKER == _REAL_WORKER and SHARED in os.environ and not own.exists():
+        shared = Path(os.environ[SHARED]) / name
         shared.mkdir(parents=True, exist_ok=True)
         own.parent.mkdir(parents=True, exist_ok=True)
         own.symlink_to(shared)

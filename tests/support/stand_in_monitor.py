@@ -20,13 +20,15 @@ class StandIn:
     sees: bool = True
     """False: it reports nothing but what is missing."""
     started_ns: int = field(default_factory=time.monotonic_ns)
+    first_ns: int = 0
+    """When the worker's first phase began, from which times of the recording count."""
     stopped_ns: int = 0
 
     def stop(self, start_ns: int | None = None) -> Monitored:
         assert start_ns is not None
         assert start_ns <= self.started_ns, "times of the series and of the window are from the same moment"
         assert not self.stopped_ns, "stopped twice"
-        self.stopped_ns = time.monotonic_ns()
+        self.first_ns, self.stopped_ns = start_ns, time.monotonic_ns()
         if not self.sees:
             return NOTHING
         wall_ns = self.stopped_ns - self.started_ns

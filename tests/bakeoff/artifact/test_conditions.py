@@ -70,7 +70,7 @@ def check(folder: Path, names: Sequence[str], monkeypatch: pytest.MonkeyPatch) -
         ("returns_its_own_buffers", "strides and aliases", "wrong", "once another call was made"),
         ("reads_its_file_in_each_call", "files changed under it", "wrong", "velocity differs"),
         ("keeps_memory", "10,000 calls", "wrong", "MiB of memory"),
-        ("counts_to_a_thousand", "10,000 calls", "wrong", "of 10,000 calls right"),
+        ("counts_to_a_thousand", "10,000 calls", "wrong", "of 2,000 calls right"),
         ("forgets_while_idle", "idle", "wrong", "velocity differs"),
         ("slows_down_while_idle", "idle", "slower", "calls"),
     ],
@@ -81,7 +81,7 @@ def test_a_planted_fault_is_seen_under_its_condition(
     monkeypatch.setenv("PYTHONPATH", str(CANARIES), prepend=os.pathsep)
     monkeypatch.setenv("CANARY_FAULT", fault)
     if result == "crashed":
-        monkeypatch.setattr(parent, "CONDITION_S", 12.0)
+        monkeypatch.setattr(parent, "CONDITION_S", 4.0 if condition == "fork" else 12.0)  # the fork waits for ever
     (row,) = check(artifact, [condition], monkeypatch)
     assert (row.name, row.result) == (condition, result), row
     assert seen in row.seen

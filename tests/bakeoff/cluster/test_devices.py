@@ -105,19 +105,20 @@ def test_a_wrong_list_is_refused(asked: str, said: str) -> None:
 def test_rows_of_one_subject_are_spread_and_compared_on_one_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lab's own sweeps, with halves of the CPUs in place of two GPUs: both measure eager fp32 at first, then one of
-    them the other row, then one of them the final."""
+    """The lab's own sweeps, with halves of the CPUs in place of two GPUs: both measure eager at first, then one of them
+    the other row, then one of them the final."""
     monkeypatch.setattr(order, "NODE", (str(SUPPORT / "apart_node.py"),))
     halves = [Device(f"cuda:{number}", f"GPU-{number}", f"{number}/2") for number in range(2)]
-    asked = Request("toy", ("tiny",), ("world",), ("eager",), ("fp32", "bf16"), "cpu", policy=FAST, ceilings=False)
+    backends = ("eager", "inductor[]")
+    asked = Request("toy", ("tiny",), ("world",), backends, ("fp32",), "cpu", policy=FAST, ceilings=False)
     whole = Assignment(Order(replace(asked, final_s=0.2), "spread", 0, own_code()))
     names = [half.name for half in halves]
     carry_out_spread([whole], names, tmp_path, lambda some: carry_out(halves, some, tmp_path, Recorder()))
     assert (whole.problem, whole.rows, whole.done is not None) == ("", 2, True)
     held = load_all(tmp_path)
     one, other, spread = (entry.record for entry in held.current)
-    assert {(record.variant.dtype, record.node) for record in (one, other)} == {("fp32", name) for name in names}
-    assert spread.variant.dtype == "bf16"
+    assert {(record.variant.backend, record.node) for record in (one, other)} == {("eager", name) for name in names}
+    assert spread.variant.backend == "inductor"
     for record in (one, other, spread):
         assert record.environment[gpus.VISIBLE] == record.node.replace("cuda:", "GPU-")
         assert record.threads == max(1, host.usable_cores() // 2)
@@ -127,7 +128,7 @@ def test_rows_of_one_subject_are_spread_and_compared_on_one_machine(
     assert spread.calibration == Calibration("spread", medians_ns)
     (table,) = tables(newest(held.current))
     assert table.title.startswith("toy:tiny.world (toy), batch 1, 2 x ")
-    assert [entry.record.variant.dtype for entry in table.rows] == ["fp32", "bf16"]
+    assert sorted(entry.record.variant.backend for entry in table.rows) == ["eager", "inductor"]
     (final,) = held.comparisons
     assert len({side.machine.id for side in final.record.sides}) == 1
     assert subject_key(final.record.a) == subject_key(spread)

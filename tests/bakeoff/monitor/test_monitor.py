@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from forked_workers import SERVER
+from forked_workers import SERVERS
 from lab import wait_until
 from monitors import series_of
 
@@ -48,7 +48,8 @@ def request(
 @pytest.fixture(autouse=True, scope="module")
 def _without_fork_server() -> None:
     """A monitor watches all that this process has started."""
-    SERVER.stop()
+    for server in SERVERS:
+        server.stop()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from lab import FAST, Recorder, marked_folder, processes_with
+from lab import FAST, Recorder, left_alive, marked_folder
 
 pytest.importorskip("torch", reason="workers need it")
 pytest.importorskip("openvino")
@@ -41,7 +41,7 @@ def done(folder: Path) -> PipelineResult:
     with marked_folder(folder) as marker:
         plan = make_pipeline_plan(request, paths.runs_folder(), Recorder())
         found = run_pipeline(plan, paths.runs_folder(), "", False, Recorder())
-        assert list(processes_with(marker)) == []
+        assert left_alive(marker) == []
     return found
 
 

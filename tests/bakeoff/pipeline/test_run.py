@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lab import FAST, TORCHLESS, Recorder, marked_folder, processes_with
+from lab import FAST, TORCHLESS, Recorder, left_alive, marked_folder
 
 from bakeoff.machine import host, paths
 from bakeoff.models.errors import BakeoffError
@@ -44,7 +44,7 @@ def run(
         patch.setenv("BAKEOFF_TEST_FAULTS", faults)
         plan = make_pipeline_plan(request, paths.runs_folder(), Recorder())
         done = run_pipeline(plan, paths.runs_folder(), "why", False, progress or Recorder())
-        assert list(processes_with(marker)) == []
+        assert left_alive(marker) == []
         assert {entry.id for entry in done.stored} <= {entry.id for entry in load_all(paths.runs_folder()).pipelines}
     return done, {entry.record.role or "other": entry.record for entry in done.stored}
 
@@ -211,7 +211,7 @@ def plan_and_run(folder: Path, resume: bool, progress: Recorder, request: Pipeli
     with marked_folder(folder) as marker:
         plan = make_pipeline_plan(request, paths.runs_folder(), Recorder())
         done = run_pipeline(plan, paths.runs_folder(), "", resume, progress)
-        assert list(processes_with(marker)) == []
+        assert left_alive(marker) == []
     return done
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import comparisons
 import pytest
 from answers import as_text
-from lab import Recorder, marked_folder, plan_of, processes_with
+from lab import Recorder, left_alive, marked_folder, plan_of
 from records import record
 from typer.testing import CliRunner
 
@@ -46,7 +46,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[StoredComparison, Re
     progress = Recorder()
     with marked_folder(folder) as marker:
         found = compare(plan_of(REPEATS, f"{REPEATS}[times=3]"), paths.runs_folder(), "why", progress, seed=5)
-        assert list(processes_with(marker)) == []
+        assert left_alive(marker) == []
     return found, progress, folder / "runs"
 
 
@@ -234,7 +234,7 @@ def test_what_cannot_be_measured_is_not_compared(tmp_path: Path, backend: str, r
         compare(plan_of("eager", backend), tmp_path / "runs", "", Recorder())
     assert refused.value.code == "not-comparable"
     assert reason in str(refused.value)
-    assert list(processes_with(marker)) == []
+    assert left_alive(marker) == []
     assert load_all(tmp_path / "runs").comparisons == ()
 
 
@@ -243,10 +243,10 @@ def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path, monkey
     """Without eager among the rows, which is measured in the final all the same."""
     monkeypatch.setenv("BAKEOFF_TEST_DIES", "onnxruntime")
     plan = plan_of("openvino[]", "inductor[]", "onnxruntime[]")
-    for row, slowness in zip(plan.rows, ("1.5", "1.0"), strict=False):
-        row.cache_folder.mkdir(parents=True)
-        (row.cache_folder / "slowness").write_text(slowness)
-        build_cache.mark_finished(row.cache_folder)
+    compiled = plan.rows[1].cache_folder
+    compiled.mkdir(parents=True)
+    (compiled / "slowness").write_text("0.5")  # openvino keeps no caches: each build draws 1 to 2, and may be near 1
+    build_cache.mark_finished(compiled)
     done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=Recorder())
     (final,) = done.finals
     assert final.record.sweep == done.sweep

@@ -38,10 +38,10 @@ def place(tmp_path: Path) -> Place:
 def test_kill_9_loses_no_finished_record(tmp_path: Path) -> None:
     """At shares of the length of a sweep that nobody kills, the second one in what resumes it."""
     started = time.monotonic()
-    ended = Place(tmp_path / "whole", THREE).sweep()
+    ended = Place(tmp_path / "whole", TWO).sweep()
     assert ended.code == 0, ended.err
     length_s = time.monotonic() - started
-    kills = kill_until_done(Place(tmp_path / "killed", THREE), [share * length_s for share in (0.6, 0.9)])
+    kills = kill_until_done(Place(tmp_path / "killed", TWO), [share * length_s for share in (0.6, 0.9)])
     assert len(kills) == 2
 
 

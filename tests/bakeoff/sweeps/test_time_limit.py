@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import FAST, Recorder, marked_folder, outcome, processes_with
+from lab import FAST, Recorder, left_alive, marked_folder, outcome
 from records import record
 from typer.testing import CliRunner, Result
 
@@ -172,7 +172,7 @@ class TestTheEnd:
             assert signal.getsignal(signal.SIGALRM) == before
             left_s, _ = signal.getitimer(signal.ITIMER_REAL)
             assert left_s < HOUR / 2, "another timer, of this test itself, may run"
-            assert list(processes_with(marker)) == []
+            assert left_alive(marker) == []
             assert ran(first) == ["eager"]
             assert first.interrupted == ()
             assert first.out_of_time is not None

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from lab import FAST, TORCHLESS, marked_folder, processes_with
+from lab import FAST, TORCHLESS, left_alive, marked_folder
 
 from bakeoff.machine.build_cache import open_folder
 from bakeoff.plan.plan import make_plan
@@ -33,7 +33,7 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[tuple
     monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
     with marked_folder(tmp_path) as marker:
         yield []
-        assert processes_with(marker) == []
+        assert left_alive(marker) == []
 
 
 def tasks(told: list[tuple[str, str]], folder: Path, deadline_s: float = 60.0) -> list[Task]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from lab import FAST, TORCHLESS, Recorder, Swept, check_sweep, marked_folder, outcome, processes_with, sweep
+from lab import FAST, TORCHLESS, Recorder, Swept, check_sweep, left_alive, marked_folder, outcome, sweep
 from stand_in_monitor import NOTHING, Factory
 
 from bakeoff.machine import host, paths
@@ -54,7 +54,7 @@ def test_a_record_keeps_what_a_monitor_saw_of_its_worker(monitors: Factory, tmp_
     assert seen is not None
     assert window is not None
     assert seen.series[0].mean == 100.0
-    assert 0 < window[0] < window[1] < monitor.stopped_ns - monitor.started_ns
+    assert 0 < window[0] < window[1] < monitor.stopped_ns - monitor.first_ns
     timed_s = sum(record.phase_s[phase] for phase in ("latency", "throughput"))
     assert (window[1] - window[0]) / 1e9 == pytest.approx(timed_s, abs=0.05)
     assert [finding.code for finding in record.measurement.findings] == []
@@ -174,5 +174,5 @@ def mixes(folder: Path, request: PipelineRequest) -> list[PipelineRecord]:
         done = run_pipeline(
             make_pipeline_plan(request, paths.runs_folder(), Recorder()), paths.runs_folder(), "", False, Recorder()
         )
-        assert list(processes_with(marker)) == []
+        assert left_alive(marker) == []
     return [entry.record for entry in done.stored]

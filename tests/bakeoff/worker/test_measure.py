@@ -22,6 +22,7 @@ from bakeoff.process.jobs import BackendStep, MeasureJob, MeasureResult, Referen
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Measurement
 from bakeoff.selftest.faulty import canary, doing
+from bakeoff.worker.clocks import timing
 from bakeoff.worker.measure import _remarks, measure
 from bakeoff.worker.reference.make import make_reference
 
@@ -43,6 +44,7 @@ class Bench:
 
     def __call__(self, build: BuildFunction, prepare: Any = None, quantisation: Quantisation = "") -> Measurement:
         self.phases.clear()
+        self.patch.setattr(timing, "_BLOCK_S", 0.01)
         self.patch.setattr(canaries, "MINE", canary("mine", "of a test", build), raising=False)
         self.patch.setattr(
             canaries, "PREPARES_MINE", Backend("prepares-mine", "of a test", prepare=prepare), raising=False

@@ -94,11 +94,8 @@ THIRDS = [1, 2 / 3, 1 / 3, 0]
     ("options", "levels"),
     [
         (Options(steps=3), THIRDS),
-        (Options(steps=3, noise_prev=0.0), THIRDS),
-        (Options(steps=3, guidance="batched"), THIRDS),
-        (Options(steps=3, guidance="shared"), THIRDS),
         (Options(steps=3, guidance="shared", noise_prev=0.0), THIRDS),
-        (Options(steps=3, guidance="batched", noise_prev=0.0), THIRDS),
+        (Options(steps=3, guidance="batched"), THIRDS),
         (Options(steps=2, sampler="euler3"), [1, 0.75, 0]),
         (Options(schedule="1:0.25:0", audio_window=8), [1, 0.25, 0]),
     ],

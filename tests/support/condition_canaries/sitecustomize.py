@@ -185,10 +185,15 @@ def forgets_while_idle(run, _path, late=_noise):
 
 def slows_down_while_idle(run, path):
     def late(outputs):
-        time.sleep(0.1)
+        time.sleep(0.01)
         return outputs
 
     return forgets_while_idle(run, path, late)
 
+
+if os.environ["CANARY_FAULT"] in ("keeps_memory", "counts_to_a_thousand"):
+    from bakeoff.worker.export import conditions
+
+    conditions._MANY = 2_000
 
 torch_export._open = lambda path: globals()[os.environ["CANARY_FAULT"]](_honest_open(path), path)

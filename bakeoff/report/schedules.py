@@ -36,7 +36,8 @@ def as_data(record: PipelineRecord) -> dict[str, object]:
         return {}
     lines = second.lines if (second := _second(record)) is not None else ()
     beside = [{"name": line.name, "kind": line.kind, "slot": line.slot, "ns": line.ns, "ms": line.ms} for line in lines]
-    return {"schedule": record.mix.schedule, "latency_ms": latency_ms(record), "beside": beside}
+    found = {"schedule": record.mix.schedule, "latency_ms": latency_ms(record), "beside": beside}
+    return {**found, "added_bytes": (promised := record.measurement.promised) and promised.memory_bytes}
 
 
 def texts(rows: Sequence[MixRow]) -> Iterator[Text]:
@@ -52,7 +53,7 @@ def texts(rows: Sequence[MixRow]) -> Iterator[Text]:
         text = f"a unit takes {milliseconds(unit.unit_ms)} ms, {milliseconds(promised.ms)} were promised; its outputs "
         ready = milliseconds(promised.latency_ms or 0)
         text += f"are ready {milliseconds(latency)} ms after it begins, {ready} were promised"
-        yield Text(f"{text}; {_lanes(record)}; copies for it take {size_text(promised.memory_bytes or 0)}", row.name)
+        yield Text(f"{text}; {_lanes(record)}; buffers for it take {size_text(promised.memory_bytes or 0)}", row.name)
         if sequential is not None:
             yield _against(row, sequential)
 

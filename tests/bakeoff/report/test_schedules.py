@@ -40,9 +40,14 @@ def test_a_gain_is_said_with_what_was_promised() -> None:
     assert "its outputs are ready 110" in first, "70 ms, and 40 of the next unit"
     assert "ms after it begins, 98.0" in first
     assert "second lane: decode 40.000, idle 30." in first
-    assert "copies for it take 3.0 MiB" in first
+    assert "buffers for it take 3.0 MiB" in first
     assert second.startswith("eager decode-behind:1+1: gains: 1.43x [")
     assert "1.47x the rate was promised; wm.step beside image.decode takes 1.20x as long" in second
+
+
+def test_the_memory_that_a_schedule_adds_is_in_the_data() -> None:
+    assert schedules.as_data(under("/decode-behind:1+1", 0.7, 68.0))["added_bytes"] == 3 << 20
+    assert schedules.as_data(under("", 1.0, 100.0)) == {}
 
 
 def test_contention_that_eats_the_gain_is_said_with_the_program_that_it_slows_down() -> None:

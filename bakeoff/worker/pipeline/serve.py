@@ -154,6 +154,7 @@ class _Mix:
                 return self.measurement(failed.status, f"{failed.name}: {failed.reason}", text)
             self.check.check_weights({program.name: program.weights for program in self.programs})
             self.engines = {program.key: program.engine(self.loop) for program in self.built}
+            self._check_graphs()
         if self.job.warm:
             self.report("warm-up")
             call_stage(lambda: play(self.engines, self.job.warm))
@@ -191,6 +192,19 @@ class _Mix:
         if len(kinds) > 1:
             text = "its programs have different flags of torch, which hold for all threads of a process"
             raise StageError("unsupported", Unsupported(f"{lane.schedule.name}: {text}"))
+
+    def _check_graphs(self) -> None:
+        """Raise StageError for a program whose engine the schedule does not allow, because of its CUDA graphs.
+
+        Graphs must not be replayed beside others of their memory pool (PyTorch 2.13, CUDA semantics, Sharing memory
+        across captures). A captured port has a pool of its own. What captures within its calls also has state of the
+        process: inductor's mark of a step (torch/_inductor/cudagraph_trees.py, MarkStepBox), torch_tensorrt's mode.
+        """
+        name = self.job.schedule.partition(":")[0]
+        for program in self.built:
+            if self.lane is not None and program.checked.built.engine.copies_inputs():
+                text = "captures within its calls, with state of the process that other lanes change; use `graph`"
+                raise StageError("unsupported", Unsupported(f"{name}: {program.made.name} {text}"))
 
     def _roll_out(self, runner: LoopRunner, horizon_db: float) -> PipelineMeasurement:
         """Compare each of the reference's units from its state, then run them free, also with each slot alone as in the

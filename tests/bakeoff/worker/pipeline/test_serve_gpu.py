@@ -44,9 +44,9 @@ def test_a_mix_runs_on_a_gpu(world: str, stream: str, tmp_path: Path) -> None:
     assert made.memory.device_peak_bytes
 
 
-@pytest.mark.parametrize("stream", ["eager", "cudagraph"])
-def test_a_decoder_runs_behind_on_a_stream_of_its_own(stream: str, tmp_path: Path) -> None:
-    job = make_job(tmp_path, {"world": "eager/bf16", "stream": f"{stream}/fp32"}, device="cuda")
+@pytest.mark.parametrize(("world", "stream"), [("eager", "eager"), ("eager", "cudagraph"), ("cudagraph", "cudagraph")])
+def test_a_decoder_runs_behind_on_a_stream_of_its_own(world: str, stream: str, tmp_path: Path) -> None:
+    job = make_job(tmp_path, {"world": f"{world}/bf16", "stream": f"{stream}/fp32"}, device="cuda")
     made, _ = run_mix(replace(job, schedule="decode-behind:1+1"), tmp_path / "work", units=16)
     assert (made.status, made.reason) in (("ok", ""), ("unstable", made.reason))
     assert made.units is not None
@@ -55,6 +55,14 @@ def test_a_decoder_runs_behind_on_a_stream_of_its_own(stream: str, tmp_path: Pat
             assert sum(line.ns[unit] for line in lines) == wall_ns
     assert made.promised is not None
     assert made.promised.slowdowns
+
+
+def test_an_engine_that_captures_within_its_calls_is_refused_in_lanes(tmp_path: Path) -> None:
+    ways = {"world": "inductor[mode=reduce-overhead]/bf16", "stream": "eager/fp32"}
+    job = replace(make_job(tmp_path, ways, device="cuda"), schedule="decode-behind:1+1")
+    made, _ = run_mix(job, tmp_path / "work")
+    assert made.status == "unsupported"
+    assert "world.world captures within its calls" in made.reason
 
 
 def test_a_stamp_costs_less_than_20_us_on_a_gpu() -> None:

@@ -200,6 +200,12 @@ class Feeder:
         own = (one.port.inputs[name] for one in lanes for name in one.port.inputs if (*one.key, name) in readers)
         return self._lane.most_bytes() + sum(tensor.nbytes for tensor in own)
 
+    def forget(self) -> None:
+        """Give each program all inputs at its next call, since ports hold others than it was fed."""
+        for program in self.programs.values():
+            program.fed.clear()
+            program.last = {}
+
     def outputs(self, program: BoundProgram) -> Mapping[str, Tensor]:
         """Return the outputs of the call that the program just made; the program's next call may overwrite them."""
         if not program.calls:

@@ -124,7 +124,7 @@ def test_a_buffer_that_is_written_too_early_is_caught_in_the_first_units(
     runner = runner_of("owl", loop, BEHIND, opened)
     with torch.no_grad():
         problem = unlike(runner, loop)
-    assert problem.startswith("beside each other the lanes change values: samples of unit ") if planted else not problem
+    assert problem.startswith("the schedule changes values: samples of unit ") if planted else not problem
 
 
 def test_outputs_that_are_read_before_the_lane_is_done_are_an_error_of_the_lab(

@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="workers need it")
 import torch
 from mixes import make_job, run_mix
 
+from bakeoff.models.pipelines.schedule import ONE_GRAPH
 from bakeoff.worker.pipeline.units import stamp_ns
 
 pytestmark = [
@@ -57,12 +58,32 @@ def test_a_decoder_runs_behind_on_a_stream_of_its_own(world: str, stream: str, t
     assert made.promised.slowdowns
 
 
-def test_an_engine_that_captures_within_its_calls_is_refused_in_lanes(tmp_path: Path) -> None:
-    ways = {"world": "inductor[mode=reduce-overhead]/bf16", "stream": "eager/fp32"}
-    job = replace(make_job(tmp_path, ways, device="cuda"), schedule="decode-behind:1+1")
-    made, _ = run_mix(job, tmp_path / "work")
-    assert made.status == "unsupported"
-    assert "world.world captures within its calls" in made.reason
+@pytest.mark.parametrize("backend", ["eager", "inductor", "aoti", "tensorrt-aot"])
+def test_a_unit_is_one_graph(backend: str, tmp_path: Path) -> None:
+    if backend.startswith("tensorrt") and find_spec("torch_tensorrt") is None:
+        pytest.skip("torch_tensorrt is not installed")
+    job = make_job(tmp_path, {"world": f"{backend}/bf16", "stream": "eager/fp32"}, device="cuda")
+    made, _ = run_mix(replace(job, schedule=ONE_GRAPH), tmp_path / "work", units=16)
+    assert (made.status, made.reason) in (("ok", ""), ("unstable", made.reason))
+    assert made.units is not None
+    assert any(line.name == "graph" and all(line.ns) for line in made.units.lines)
+    assert made.promised is not None
+    assert made.promised.memory_bytes, "its buffers and its pool"
+
+
+@pytest.mark.parametrize(
+    ("world", "schedule", "status"),
+    [
+        ("cudagraph", ONE_GRAPH, "unsupported"),
+        ("inductor[mode=reduce-overhead]", ONE_GRAPH, "unsupported"),
+        ("inductor[mode=reduce-overhead]", "decode-behind:1+1", "unsupported"),
+    ],
+)
+def test_graphs_that_a_schedule_cannot_hold_are_refused(world: str, schedule: str, status: str, tmp_path: Path) -> None:
+    job = make_job(tmp_path, {"world": f"{world}/bf16", "stream": "eager/fp32"}, device="cuda")
+    made, _ = run_mix(replace(job, schedule=schedule), tmp_path / "work")
+    assert made.status == status
+    assert "world.world" in made.reason
 
 
 def test_a_stamp_costs_less_than_20_us_on_a_gpu() -> None:

@@ -77,7 +77,7 @@ class CapturedEngine(Engine):
             reason = _not_captured(error)
             if not reason:
                 raise
-            raise Unsupported(f"CUDA cannot capture this engine's calls: {reason}; use it without a graph") from error
+            raise Unsupported(f"CUDA cannot capture these calls: {reason}; use them without a graph") from error
         self.graphs.append(graph)
         replay, kept = graph.replay, (outputs, bound)  # the graph uses the memory of both
 

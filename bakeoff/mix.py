@@ -1,6 +1,6 @@
 """A mix: a pipeline with one variant for each slot, printed and parsed as one string that identifies it.
 
-`pipeline:preset[options]/slot=backend[options](+backend[options])/dtype,...@device(/schedule:threads+threads)`, as in
+`pipeline:preset[options]/slot=backend[options](+backend[options])/dtype,...@device(/schedule)`, as in
 `owl:200m[steps=10]/wm=inductor[freezing]/bf16,image=openvino/bf16,audio=aoti[freezing]/bf16@cpu`.
 """
 
@@ -51,7 +51,8 @@ class Mix:
     """One variant for each slot, in the pipeline's order."""
     device: Device
     schedule: str = ""
-    """With the threads of its lanes, as in `decode-behind:1+1`; "" if each call waits for the one before."""
+    """With the threads of its lanes, as in `decode-behind:1+1`, or `one-graph`; "" if each call waits for the one
+    before."""
 
     def __str__(self) -> str:
         schedule = f"/{self.schedule}" if self.schedule else ""

@@ -157,7 +157,7 @@ def pipeline(
         typer.Option(
             metavar="all|NAME",
             help="Run each mix under all schedules that keep every value, or some: sequential, decode-behind, "
-            "context-beside-decode.",
+            "context-beside-decode, one-graph.",
         ),
     ] = None,
 ) -> None:

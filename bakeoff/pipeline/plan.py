@@ -16,6 +16,7 @@ from bakeoff.models.pipelines import pipeline_names
 from bakeoff.models.pipelines.pipeline import Key, Loop, Slot
 from bakeoff.models.pipelines.schedule import (
     NAMES,
+    ONE_GRAPH,
     SEQUENTIAL,
     Schedule,
     parse_schedule,
@@ -322,9 +323,11 @@ def _schedules(plan: PipelinePlan) -> tuple[list[str], list[str]]:
     found, refused = list[str](), list[str]()
     for name in NAMES if "all" in asked else asked:
         lanes = splits(threads) if plan.subject.device == "cpu" else ((threads, threads),)
-        reason = why_not(plan.loop, name)
+        reason = why_not(plan.loop, name, plan.subject.device)
         if name == SEQUENTIAL:
             found.append("")
+        elif name == ONE_GRAPH and not reason:
+            found.append(name)
         elif not reason and lanes:
             found += [str(Schedule(name, each)) for each in lanes]
         else:
@@ -387,13 +390,13 @@ def _lanes(plan: PipelinePlan, text: str) -> Mapping[Key, int]:
     if not text:
         return {}
     schedule, request = parse_schedule(text), plan.request
-    if reason := why_not(plan.loop, schedule.name):
+    if reason := why_not(plan.loop, schedule.name, plan.subject.device):
         raise BakeoffError(f"the schedule {text}: {reason}", "bad-option")
     if request.profile is not None or request.horizon_db is not None or request.cold:
-        raise BakeoffError(f"the schedule {text}: only pipeline and deadline run lanes; leave it out", "bad-option")
+        raise BakeoffError(f"the schedule {text}: only pipeline and deadline run it; leave it out", "bad-option")
     if plan.subject.device == "cpu" and sum(schedule.threads) > plan.subject.threads:
         raise BakeoffError(f"the schedule {text}: this run has {counted(plan.subject.threads, 'thread')}", "bad-option")
-    return threads_of(plan.loop, schedule, plan.subject.threads)
+    return threads_of(plan.loop, schedule, plan.subject.threads) if schedule.threads else {}
 
 
 def _memory(plans: Mapping[Key, Plan], slot: str) -> Need:

@@ -281,7 +281,7 @@ class PipelineJob:
     warm: tuple[WarmCall, ...] = ()
     """Calls to make before the first session is opened."""
     schedule: str = ""
-    """`sequential` or a schedule with its threads: what a unit takes is then predicted first. "": neither."""
+    """`sequential` or a schedule as mixes name it: what a unit takes is then predicted first. "": neither."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -410,7 +410,7 @@ class Forecast:
     """Mean time of a unit: the calls of each program times the mean of its record, and the time between programs."""
     memory_bytes: int | None
     """Peak memory with all slots in place; of a part, what it takes beyond the process; of a promise by the mix's own
-    process, the copies that its second lane reads."""
+    process, the buffers that its schedule adds."""
     sqnr_db: float | None
     """The least SQNR of any program's output; 999 if all are exact."""
     interval: tuple[float, float] | None = None

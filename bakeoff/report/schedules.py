@@ -36,7 +36,8 @@ def as_data(record: PipelineRecord) -> dict[str, object]:
         return {}
     lines = second.lines if (second := _second(record)) is not None else ()
     beside = [{"name": line.name, "kind": line.kind, "slot": line.slot, "ns": line.ns, "ms": line.ms} for line in lines]
-    return {"schedule": record.mix.schedule, "latency_ms": latency_ms(record), "beside": beside}
+    found = {"schedule": record.mix.schedule, "latency_ms": latency_ms(record), "beside": beside}
+    return {**found, "added_bytes": (promised := record.measurement.promised) and promised.memory_bytes}
 
 
 def texts(rows: Sequence[MixRow]) -> Iterator[Text]:
@@ -52,7 +53,7 @@ def texts(rows: Sequence[MixRow]) -> Iterator[Text]:
         text = f"a unit takes {milliseconds(unit.unit_ms)} ms, {milliseconds(promised.ms)} were promised; its outputs "
         ready = milliseconds(promised.latency_ms or 0)
         text += f"are ready {milliseconds(latency)} ms after it begins, {ready} were promised"
-        yield Text(f"{text}; {_lanes(record)}; copies for it take {size_text(promised.memory_bytes or 0)}", row.name)
+        yield Text(f"{text}{_lanes(record)}; buffers for it take {size_text(promised.memory_bytes or 0)}", row.name)
         if sequential is not None:
             yield _against(row, sequential)
 
@@ -83,8 +84,10 @@ def _second(record: PipelineRecord) -> Account | None:
 
 
 def _lanes(record: PipelineRecord) -> str:
-    """Return how long each line of the second lane takes, and how long each lane is idle."""
+    """Return how long each line of the second lane takes, and how long each lane is idle; "" without one."""
     first, second = typical(record), _second(record)
-    parts = [f"{line.name} {line.ms:.3f}" for line in (second.lines if second is not None else ()) if line.ns]
+    if second is None:
+        return ""
+    parts = [f"{line.name} {line.ms:.3f}" for line in second.lines if line.ns]
     waited = sum(line.ms for line in (first.lines if first is not None else ()) if line.kind == "idle")
-    return f"second lane: {', '.join(parts)} ms; the first one is idle for {waited:.3f} ms"
+    return f"; second lane: {', '.join(parts)} ms; the first one is idle for {waited:.3f} ms"

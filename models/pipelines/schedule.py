@@ -3,6 +3,7 @@
 A schedule puts some programs of a steady unit into a second lane, a thread or a CUDA stream of its own:
 - `decode-behind`: those whose results no other program reads, now or in the next unit, run beside the next unit.
 - `context-beside-decode`: those that only make state run beside those of the same unit that do not read it.
+`one-graph` has no second lane: on CUDA a steady unit is one captured graph.
 """
 
 import re
@@ -17,7 +18,8 @@ from bakeoff.models.pipelines.pipeline import Key, Loop
 SEQUENTIAL: Final = "sequential"
 BEHIND: Final = "decode-behind"
 BESIDE: Final = "context-beside-decode"
-NAMES: Final = (SEQUENTIAL, BEHIND, BESIDE)
+ONE_GRAPH: Final = "one-graph"
+NAMES: Final = (SEQUENTIAL, BEHIND, BESIDE, ONE_GRAPH)
 _TEXT = re.compile(r"(?P<name>[a-z-]{1,40}):(?P<first>[1-9][0-9]{0,3})\+(?P<second>[1-9][0-9]{0,3})")
 Part = tuple[str, float]
 """A program as `slot.program`, or "" for what is between programs, and the milliseconds that it takes alone."""
@@ -27,20 +29,23 @@ Slowdowns = Mapping[tuple[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule with the threads of the first and the second lane, as mixes name it: `decode-behind:1+1`."""
+    """A schedule with the threads of the first and the second lane, as mixes name it: `decode-behind:1+1`, or
+    `one-graph`, which has none."""
 
     name: str
-    threads: tuple[int, int]
+    threads: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.name}:{self.threads[0]}+{self.threads[1]}"
+        return ":".join(filter(None, (self.name, "+".join(map(str, self.threads)))))
 
 
 def parse_schedule(text: str) -> Schedule:
     """Parse a schedule as mixes name it. Raises BakeoffError for text in another form."""
     match = _TEXT.fullmatch(text)
-    if match is None or match["name"] not in NAMES[1:]:
-        form = f"write {' or '.join(NAMES[1:])} with the threads of both lanes, as in {BEHIND}:1+1"
+    if text == ONE_GRAPH:
+        return Schedule(text)
+    if match is None or match["name"] not in (BEHIND, BESIDE):
+        form = f"write {BEHIND} or {BESIDE} with the threads of both lanes, as in {BEHIND}:1+1, or {ONE_GRAPH}"
         raise BakeoffError(f"'{text:.60}' is no schedule; {form}", "bad-variant")
     return Schedule(match["name"], (int(match["first"]), int(match["second"])))
 
@@ -51,8 +56,10 @@ def splits(threads: int) -> tuple[tuple[int, int], ...]:
     return tuple((threads - second, second) for second in seconds if 1 <= second < threads)
 
 
-def why_not(loop: Loop, name: str) -> str:
+def why_not(loop: Loop, name: str, device: str) -> str:
     """Return in a sentence what forbids a schedule; "" if it keeps every value. Raises BakeoffError for other names."""
+    if name == ONE_GRAPH and device != "cuda":
+        return "only CUDA captures graphs; use it with --device cuda"
     try:
         put_off(loop, name)
     except BakeoffError as error:
@@ -63,7 +70,7 @@ def why_not(loop: Loop, name: str) -> str:
 
 
 def put_off(loop: Loop, name: str) -> frozenset[Key]:
-    """Return the programs that the schedule puts into the second lane; none for `sequential`.
+    """Return the programs that the schedule puts into the second lane; none for `sequential` and `one-graph`.
 
     Raises BakeoffError, code `bad-option`, with what forbids the schedule, and `unknown-name` for another name.
     """
@@ -72,7 +79,9 @@ def put_off(loop: Loop, name: str) -> frozenset[Key]:
     if name == SEQUENTIAL:
         return frozenset()
     if loop.draws:
-        raise _refused("units draw random numbers by themselves, from generators that both lanes would share")
+        raise _refused("units draw random numbers by themselves, which lanes would share and a graph would not seed")
+    if name == ONE_GRAPH:
+        return frozenset()
     places = _behind(loop) if name == BEHIND else _beside(loop)
     calls = loop.steady.calls
     chosen = frozenset(calls[place].key for place in places)

@@ -142,7 +142,7 @@ def failing(end: str) -> Any:
         (
             RuntimeError("CUDA error: operation not permitted when stream is capturing\nSearch for ..."),
             "CUDA error: operation failed due to a previous error during capture",
-            "operation not permitted when stream is capturing; use it",
+            "operation not permitted when stream is capturing; use them",
         ),
         (None, "CUDA error: capturing stream has unjoined work", "capturing stream has unjoined work"),
         (torch.OutOfMemoryError("CUDA out of memory"), "CUDA error: previous error during capture", None),

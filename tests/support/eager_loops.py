@@ -46,7 +46,7 @@ class Reusing(nn.Module):
         return self.outputs
 
 
-def eager_runner(pipeline: str, loop: Loop, lane: Lane | None = None) -> LoopRunner:
+def eager_runner(pipeline: str, loop: Loop, lane: Lane | None = None, graph: bool = False) -> LoopRunner:
     """A runner of the pipeline with eager engines in fp32, whose outputs their next call overwrites."""
     engines = {}
     for key in loop.programs:
@@ -58,7 +58,7 @@ def eager_runner(pipeline: str, loop: Loop, lane: Lane | None = None) -> LoopRun
         outputs = [one.name for one in workload.outputs]
         engines[key] = ProgramEngine(ModuleEngine(Reusing(built)), outputs, inputs)
     subject = LoopSubject(replace(loop, reference=pipeline), WEIGHT_SEED, INPUT_SEED, {}, "cpu", 1)
-    return LoopRunner(pipeline_of(subject), subject, engines, dict.fromkeys(loop.presets, "fp32"), lane)
+    return LoopRunner(pipeline_of(subject), subject, engines, dict.fromkeys(loop.presets, "fp32"), lane, graph)
 
 
 def made_by(runner: LoopRunner) -> dict[str, Tensor]:

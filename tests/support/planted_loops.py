@@ -123,3 +123,27 @@ class WritesIntoItsOwn(Toy):
     def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
         after, outputs = super().step(state, given, run)
         return after, {**outputs, "video": torch.zeros(outputs["video"].shape).copy_(outputs["video"])}
+
+
+class CountsOnTheHost(Toy):
+    """Planted: a unit is given its number as a plain value."""
+
+    def given(self, unit: int, draw: Any) -> dict[str, Any]:
+        return {**super().given(unit, draw), "unit": max(unit, 0)}
+
+
+class CopiesToTheHost(Toy):
+    """The video goes to the host as bytes; what was copied there is an output too."""
+
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        after, outputs = super().step(state, given, run)
+        shown = torch.ops.aten._to_copy.default(outputs["video"] * 2, device=torch.device("cpu"))
+        return after, {**outputs, "shown": shown}
+
+
+class ComputesOnTheHost(CopiesToTheHost):
+    """Planted: what was copied to the host goes on there."""
+
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        after, outputs = super().step(state, given, run)
+        return after, {**outputs, "shown": outputs["shown"] + 1}

@@ -53,6 +53,7 @@ class Account:
                 if phase not in self._between:
                     self._between[phase] = self._number(Segment(phase, "phase"))
         self.idle = self._number(Segment("idle", "idle")) if idle else UNATTRIBUTED
+        self.graph = self._number(Segment("graph", "phase"))
         self.clock = make_clock(device, len(self.segments))
         self._phase, self._started_ns, self.calls, self.copied_bytes = "", 0, Counter[Key](), 0
 

@@ -8,6 +8,7 @@ copies them or reads them where they are.
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,10 @@ class Feeder:
         }
         buffers = {name: windows.get(name, torch.zeros_like(like)) for name, like in built.inputs.items()}
         carried = self._loop.carried.get(str(key), {})
-        port = built.engine.port(buffers, built.outputs, carried=carried, shared=bool(windows))
+        make = partial(built.engine.port, buffers, built.outputs, carried=carried, shared=bool(windows))
+        # Graphs that one thread captures share a cuBLAS workspace: each handle, which is of a thread, has one for each
+        # stream, and captures have the same (PyTorch 2.13, CUDA semantics, cuBLAS workspaces; torch/cuda/graphs.py).
+        port = make() if lane is None else lane.do(make)
         shapes, keeps = (
             tuple(one.shape for one in built.inputs.values()),
             key in self._loop.kept and port.reuses_outputs,
@@ -195,6 +199,12 @@ class Feeder:
         readers = {reader for known in self._loop.windows.values() for reader in known}
         own = (one.port.inputs[name] for one in lanes for name in one.port.inputs if (*one.key, name) in readers)
         return self._lane.most_bytes() + sum(tensor.nbytes for tensor in own)
+
+    def forget(self) -> None:
+        """Give each program all inputs at its next call, since ports hold others than it was fed."""
+        for program in self.programs.values():
+            program.fed.clear()
+            program.last = {}
 
     def outputs(self, program: BoundProgram) -> Mapping[str, Tensor]:
         """Return the outputs of the call that the program just made; the program's next call may overwrite them."""

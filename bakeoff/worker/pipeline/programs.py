@@ -54,6 +54,11 @@ class LoopProgram:
     def runs_eagerly(self) -> bool:
         return resolve_backend(self.job.steps[-1].backend).runs_eagerly
 
+    @property
+    def can_be_captured(self) -> bool:
+        """Whether a CUDA graph may hold its calls: those of eager, and of backends that offer it (capture.py)."""
+        return self.runs_eagerly or hasattr(resolve_backend(self.job.steps[-1].backend).options, "graph")
+
     def engine(self, loop: Loop) -> ProgramEngine:
         """Return the program in the form that a runner takes."""
         checked, loaded = self.checked, self.checked.loaded

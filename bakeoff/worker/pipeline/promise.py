@@ -31,7 +31,7 @@ _MORE_UNITS = 2
 
 
 def unlike(runner: LoopRunner, loop: Loop) -> str:
-    """Return which value of the first units differs if lanes run beside each other; "" if no bit does.
+    """Return which value of the first units differs if they run as scheduled; "" if no bit does.
 
     Where sequential units are not repeatable themselves, twice their own difference is allowed.
     """
@@ -43,7 +43,7 @@ def unlike(runner: LoopRunner, loop: Loop) -> str:
     if where[1] <= 2 * own:
         return ""
     text = f"{where[0]} differs from a sequential unit's by {where[1]:.1e} (relative L2)"
-    return f"beside each other the lanes change values: {text}"
+    return f"the schedule changes values: {text}"
 
 
 def _values(runner: LoopRunner, units: int, order: Order) -> list[Mapping[str, Tensor]]:
@@ -99,7 +99,7 @@ def promised(runner: LoopRunner, loop: Loop, lane: Lane | None) -> Forecast:
     return Forecast(
         slots="",
         ms=ms,
-        memory_bytes=runner.apart_bytes() if lane is not None else None,
+        memory_bytes=runner.added_bytes(),
         sqnr_db=None,
         latency_ms=latency_ms,
         alone_ms={**alone, "": sum(between)},

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.port import Port
+from bakeoff.backends.torch_internals import without_dispatch
 from bakeoff.models import resolve_component
 from bakeoff.models.component import Draw, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
@@ -28,6 +29,7 @@ from bakeoff.worker.brought.load import seed_all
 from bakeoff.worker.pipeline.account import Account, UnitSample
 from bakeoff.worker.pipeline.feeder import BoundProgram, Feeder, ProgramEngine, result_of
 from bakeoff.worker.pipeline.lanes import Lane, Later, Order, value_of, values_of
+from bakeoff.worker.pipeline.unit_graph import UnitGraph
 from bakeoff.worker.subject import cast_input, draw, input_source
 from bakeoff.worker.torch_flags import apply_flags
 
@@ -190,14 +192,18 @@ class LoopRunner(Run):
         engines: Mapping[Key, ProgramEngine],
         dtypes: Mapping[str, str],
         lane: Lane | None = None,
+        graph: bool = False,
     ) -> None:
-        """Bind every program. Raises BakeoffError if one is missing, or if values do not fit its inputs."""
+        """Bind every program; with `graph`, steady units can be replayed as one graph. Raises BakeoffError if a program
+        is missing, or if values do not fit its inputs."""
         super().__init__()
         self._pipeline, self._loop, self.device = pipeline, subject.loop, subject.device
         self._seed, self._dtypes = subject.input_seed, dtypes
         self.account = Account(self._loop, self.device, idle=lane is not None)
         self._lane = lane
         self._feeder = Feeder(self._loop, engines, self.account, lane)
+        self._graph = UnitGraph(pipeline.step, self._feeder, self.account, self.device, flat) if graph else None
+        self._steps: Pipeline | UnitGraph = pipeline
         self._late: tuple[Mapping[str, Tensor], int] | None = None
         """Outputs and frames of the last unit, if its programs are to run beside the next one."""
         self._state: Any = {}
@@ -232,12 +238,13 @@ class LoopRunner(Run):
             raise BakeoffError("no session is open, or it is at its end; open one", code="bad-config")
         number, frames = self.next_unit, self._loop.of(self.next_unit).frames
         given = self._given(number)
+        steps = self._steps if number >= len(self._loop.opening) else self._pipeline
         self.account.begin()
         if self._lane is not None:
             self._lane.begin(at_once=number < len(self._loop.opening))
         try:
             with self.marked():
-                self._state, outputs = self._pipeline.step(self._state, given, self)
+                self._state, outputs = steps.step(self._state, given, self)
         except Unsupported:
             raise
         except BakeoffError as error:
@@ -278,8 +285,9 @@ class LoopRunner(Run):
         return True
 
     def ordered(self, order: Order) -> None:
-        """Run the lanes of the next units in this order."""
+        """Run the lanes of the next units in this order; units that can be replayed as a graph are, if `beside`."""
         self.settle()
+        self._steps = self._graph if self._graph is not None and order == "beside" else self._pipeline
         if self._lane is not None:
             self._lane.order = order
 
@@ -319,9 +327,12 @@ class LoopRunner(Run):
 
         return pytree.tree_map_with_path(placed, state) if buffers else state
 
-    def apart_bytes(self) -> int:
-        """Return the bytes of copies that the second lane takes, as `Feeder.apart_bytes` does."""
-        return self._feeder.apart_bytes()
+    def added_bytes(self) -> int | None:
+        """Return the bytes of the buffers that the schedule adds: of copies for the second lane, as
+        `Feeder.apart_bytes` does, or of the graph; None of sequential units."""
+        if self._graph is not None:
+            return self._graph.added_bytes
+        return None if self._lane is None else self._feeder.apart_bytes()
 
     def prepare(self, key: Key) -> None:
         """Set torch's flags for calls of a program, if programs have different ones."""
@@ -380,7 +391,8 @@ class LoopRunner(Run):
         self.prepare(bound.key)
         inside = current_session.set(None)  # ranges of a module's own are parts of its call
         account.clock.mark(account.copies)
-        bound.port.call()
+        with NOTHING if self._graph is None else without_dispatch():  # compiled code is not run under a mode
+            bound.port.call()
         account.clock.mark(segment)
         current_session.reset(inside)
         account.calls[bound.key] += 1

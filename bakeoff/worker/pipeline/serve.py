@@ -14,7 +14,7 @@ from bakeoff.backends.backend import Unsupported
 from bakeoff.machine.processes import helper_peak_bytes, peak_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Key, Loop
-from bakeoff.models.pipelines.schedule import parse_schedule
+from bakeoff.models.pipelines.schedule import ONE_GRAPH, SEQUENTIAL, parse_schedule
 from bakeoff.process.jobs import BackendStep, PipelineJob, ProfileOptions
 from bakeoff.record.deadline import MINUTE_NS
 from bakeoff.record.finding import Finding, new_finding
@@ -154,12 +154,15 @@ class _Mix:
                 return self.measurement(failed.status, f"{failed.name}: {failed.reason}", text)
             self.check.check_weights({program.name: program.weights for program in self.programs})
             self.engines = {program.key: program.engine(self.loop) for program in self.built}
+            self._check_graphs()
         if self.job.warm:
             self.report("warm-up")
             call_stage(lambda: play(self.engines, self.job.warm))
         if self.job.cold:
             self.report("bind")
-        runner = call_stage(lambda: LoopRunner(pipeline_of(subject), subject, self.engines, self._dtypes, self.lane))
+        graph = self.job.schedule == ONE_GRAPH
+        about = pipeline_of(subject), subject, self.engines, self._dtypes, self.lane, graph
+        runner = call_stage(lambda: LoopRunner(*about))
         if self.job.horizon_db is not None:
             return self._roll_out(runner, self.job.horizon_db)
         if self.lane is not None:
@@ -173,7 +176,7 @@ class _Mix:
         if not self.parity.passed:
             return self.measurement("parity_failed", first_problem(self.parity))
         if self.job.schedule:
-            if self.lane is not None and (problem := call_stage(lambda: unlike(runner, self.loop))):
+            if self.job.schedule != SEQUENTIAL and (problem := call_stage(lambda: unlike(runner, self.loop))):
                 return self.measurement("parity_failed", problem)
             self.report("loop check", "programs alone and in pairs")
             promise = call_stage(lambda: promised(runner, self.loop, self.lane))
@@ -191,6 +194,25 @@ class _Mix:
         if len(kinds) > 1:
             text = "its programs have different flags of torch, which hold for all threads of a process"
             raise StageError("unsupported", Unsupported(f"{lane.schedule.name}: {text}"))
+
+    def _check_graphs(self) -> None:
+        """Raise StageError for a program whose engine the schedule does not allow, because of its CUDA graphs.
+
+        Graphs must not be replayed beside others of their memory pool (PyTorch 2.13, CUDA semantics, Sharing memory
+        across captures). A captured port has a pool of its own. What captures within its calls also has state of the
+        process: inductor's mark of a step (torch/_inductor/cudagraph_trees.py, MarkStepBox), torch_tensorrt's mode.
+        """
+        name = self.job.schedule.partition(":")[0]
+        for program in self.built:
+            engine, text = program.checked.built.engine, ""
+            if name == ONE_GRAPH and (engine.captures() or engine.copies_inputs()):
+                text = "replays a graph of its own, which torch does not document within a capture; use it without"
+            elif name == ONE_GRAPH and not program.can_be_captured:
+                text = "has no option `graph`, so nothing says that CUDA can capture its calls"
+            elif self.lane is not None and engine.copies_inputs():
+                text = "captures within its calls, with state of the process that other lanes change; use `graph`"
+            if text:
+                raise StageError("unsupported", Unsupported(f"{name}: {program.made.name} {text}"))
 
     def _roll_out(self, runner: LoopRunner, horizon_db: float) -> PipelineMeasurement:
         """Compare each of the reference's units from its state, then run them free, also with each slot alone as in the

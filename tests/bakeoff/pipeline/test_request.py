@@ -10,7 +10,7 @@ from bakeoff.backends import resolve_backend
 from bakeoff.models.component import Preset
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.toy.spec import SPEC, Config
-from bakeoff.pipeline.plan import PipelinePlan, make_pipeline_plan
+from bakeoff.pipeline.plan import PipelinePlan, _lanes, _schedules, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.plan.memory import programs_memory, weights_bytes
 
@@ -72,7 +72,7 @@ class TestMixes:
         lanes += ["/context-beside-decode:3+1", "/context-beside-decode:2+2"]
         assert mixes(made) == [f"{eager}{lane}" for lane in lanes] + [f"{other}{lane}" for lane in lanes]
         assert len({mix.config_id for mix in made.mixes}) == 10
-        assert made.notes == ()
+        assert made.notes == (NO_GRAPH,)
         assert [{key.slot: n for key, n in mix.threads.items()} for mix in made.mixes[:2]] == [
             {},
             {"wm": 3, "image": 1},
@@ -87,9 +87,23 @@ class TestMixes:
         made = plan(tmp_path, "eager", schedules=("all",))
         assert mixes(made) == ["small:tiny/wm=eager/fp32,image=eager/fp32@cpu"]
         why = "each lane needs a thread, and there is one"
-        assert made.notes == (f"--schedule decode-behind: {why}", f"--schedule context-beside-decode: {why}")
+        lanes = (f"--schedule {name}: {why}" for name in ("decode-behind", "context-beside-decode"))
+        assert made.notes == (*lanes, NO_GRAPH)
+
+    def test_on_cuda_a_unit_may_be_one_graph(self, tmp_path: Path) -> None:
+        made = plan(tmp_path, "eager")
+        cuda = replace(
+            made,
+            request=replace(made.request, schedules=("all",)),
+            subject=replace(made.subject, device="cuda"),
+        )
+        found, refused = _schedules(cuda)
+        assert found == ["", "decode-behind:1+1", "context-beside-decode:1+1", "one-graph"]
+        assert refused == []
+        assert _lanes(cuda, "one-graph") == {}
 
 
+NO_GRAPH = "--schedule one-graph: only CUDA captures graphs; use it with --device cuda"
 BEHIND = "small:tiny/wm=eager/fp32,image=eager/fp32@cpu/decode-behind:1+1"
 
 
@@ -99,9 +113,11 @@ BEHIND = "small:tiny/wm=eager/fp32,image=eager/fp32@cpu/decode-behind:1+1"
         ({"schedules": ("behind",)}, "unknown-name", "schedule 'behind'"),
         ({"schedules": ("decode-behind",)}, "bad-option", "--schedule decode-behind: each lane needs a thread"),
         ({"mixes": (BEHIND,)}, "bad-option", "the schedule decode-behind:1+1: this run has 1 thread"),
+        ({"schedules": ("one-graph",)}, "bad-option", "--schedule one-graph: only CUDA captures graphs"),
+        ({"mixes": (BEHIND[:-17] + "one-graph",)}, "bad-option", "the schedule one-graph: only CUDA captures graphs"),
         ({"mixes": (BEHIND[:-4],)}, "bad-variant", "'decode-behind' is no schedule; write decode-behind or"),
         ({"mixes": (BEHIND,), "threads": 2, "schedules": ("all",)}, "bad-option", "the mix has its own"),
-        ({"mixes": (BEHIND,), "threads": 2, "horizon_db": 30.0}, "bad-option", "only pipeline and deadline run lanes"),
+        ({"mixes": (BEHIND,), "threads": 2, "horizon_db": 30.0}, "bad-option", "only pipeline and deadline run it"),
         ({"pipeline": "nope"}, "unknown-name", "no pipeline 'nope'"),
         ({"preset": "spin"}, "bad-option", "small:spin calls no program"),
         ({**OWL, "options": {"stops": "1"}}, "bad-option", "owl has no option 'stops'; did you mean steps"),

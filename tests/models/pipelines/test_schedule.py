@@ -13,6 +13,7 @@ from bakeoff.models.pipelines.pipeline import Key, Loop
 from bakeoff.models.pipelines.schedule import (
     BEHIND,
     BESIDE,
+    ONE_GRAPH,
     SEQUENTIAL,
     Schedule,
     beside,
@@ -26,6 +27,8 @@ from bakeoff.models.pipelines.schedule import (
 from bakeoff.models.pipelines.single import single
 from bakeoff.process.jobs import DescribeLoopJob
 from bakeoff.worker.pipeline.describe import describe_loop
+
+DRAWN = "which lanes would share and a graph would not seed"
 
 
 def planted(name: str, folder: Path) -> Loop:
@@ -48,11 +51,11 @@ def test_decoders_run_behind_and_a_context_pass_beside_them(
     pipeline: str, preset: str, behind: set[str], apart: set[str] | None
 ) -> None:
     loop = loop_of(pipeline, preset)
-    assert why_not(loop, SEQUENTIAL) == ""
+    assert why_not(loop, SEQUENTIAL, "cpu") == ""
     assert put_off(loop, SEQUENTIAL) == frozenset()
     assert slots(loop, BEHIND) == behind
     if apart is None:
-        assert why_not(loop, BESIDE) == "stream.stream reads what world.world writes, call 1 of the unit"
+        assert why_not(loop, BESIDE, "cpu") == "stream.stream reads what world.world writes, call 1 of the unit"
     else:
         assert slots(loop, BESIDE) == apart
         assert all(key.program.startswith(("append", "context")) for key in put_off(loop, BESIDE))
@@ -73,12 +76,12 @@ def test_a_strangers_loop_may_overlap_what_its_dependencies_allow(tmp_path: Path
             BEHIND,
             "denoiser.call reads in the next unit the state memory, which is made from what decoder.call returns",
         ),
-        ("Draws", BEHIND, "units draw random numbers by themselves, from generators that both lanes would share"),
+        *(("Draws", name, f"units draw random numbers by themselves, {DRAWN}") for name in (BEHIND, ONE_GRAPH)),
     ],
 )
 def test_a_planted_dependency_forbids_a_schedule_by_name(name: str, schedule: str, reason: str, tmp_path: Path) -> None:
     loop = planted(name, tmp_path)
-    assert why_not(loop, schedule) == reason
+    assert why_not(loop, schedule, "cuda") == reason
     with pytest.raises(BakeoffError, match=reason[:20]):
         put_off(loop, schedule)
 
@@ -99,7 +102,8 @@ def test_one_program_alone_has_nothing_beside_it() -> None:
     one = single("toy")
     loop = one("tiny", one.options_of({"workload": "world"})).loop()
     assert (
-        why_not(loop, BEHIND) == "a unit calls one program, or none whose results are outputs: nothing runs beside it"
+        why_not(loop, BEHIND, "cpu")
+        == "a unit calls one program, or none whose results are outputs: nothing runs beside it"
     )
 
 
@@ -136,14 +140,23 @@ def test_lanes_share_the_threads(tmp_path: Path) -> None:
     assert threads_of(loop, Schedule(BESIDE, (3, 1)), 4) == {denoiser: 4, context: 1, decoder: 3}
 
 
-@pytest.mark.parametrize("text", ["decode-behind", "sequential:1+1", "behind:1+1", "decode-behind:0+1", "x" * 500])
+@pytest.mark.parametrize(
+    "text", ["decode-behind", "sequential:1+1", "behind:1+1", "decode-behind:0+1", "x" * 500, "one-graph:1+1"]
+)
 def test_text_that_is_no_schedule_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(BakeoffError, match="is no schedule; write decode-behind or context-beside-decode") as caught:
         parse_schedule(text)
     assert len(str(caught.value)) < 250
-    assert str(parse_schedule("decode-behind:6+2")) == "decode-behind:6+2"
+    assert all(str(parse_schedule(name)) == name for name in ("decode-behind:6+2", "one-graph"))
+
+
+def test_only_cuda_captures_a_unit() -> None:
+    loop = loop_of("matrix")
+    assert why_not(loop, ONE_GRAPH, "cpu") == "only CUDA captures graphs; use it with --device cuda"
+    assert why_not(loop, ONE_GRAPH, "cuda") == ""
+    assert put_off(loop, ONE_GRAPH) == frozenset(), "it has no second lane"
 
 
 def test_an_unknown_schedule_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(BakeoffError, match="sequential, decode-behind, context-beside-decode"):
-        why_not(loop_of("toy_loops:Toy"), "behind")
+    with pytest.raises(BakeoffError, match="sequential, decode-behind, context-beside-decode, one-graph"):
+        why_not(loop_of("toy_loops:Toy"), "behind", "cpu")

@@ -17,7 +17,7 @@ import torch
 from eager_loops import eager_runner
 from mixes import loop_of, make_job, run_mix
 
-from bakeoff.backends.backend import Unsupported
+from bakeoff.backends.backend import ModuleEngine, Unsupported
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.pipelines.schedule import BEHIND, BESIDE, Schedule
 from bakeoff.record.pipeline import Sustained
@@ -124,7 +124,7 @@ def test_a_buffer_that_is_written_too_early_is_caught_in_the_first_units(
     runner = runner_of("owl", loop, BEHIND, opened)
     with torch.no_grad():
         problem = unlike(runner, loop)
-    assert problem.startswith("beside each other the lanes change values: samples of unit ") if planted else not problem
+    assert problem.startswith("the schedule changes values: samples of unit ") if planted else not problem
 
 
 def test_outputs_that_are_read_before_the_lane_is_done_are_an_error_of_the_lab(
@@ -162,6 +162,35 @@ def test_programs_are_called_by_the_lane_that_owns_them(opened: list[Lane]) -> N
         for _ in range(4):
             runner.unit()
     assert seen == {"world": {"MainThread"}, "stream": {"lane"}}
+
+
+def test_what_a_lane_captures_is_bound_in_its_thread(monkeypatch: pytest.MonkeyPatch, opened: list[Lane]) -> None:
+    """Else its graphs share the cuBLAS workspace of those of the other lane, beside which they are replayed."""
+    bound, port = list[str](), ModuleEngine.port
+
+    def noted(*of: Any, **named: Any) -> Any:
+        bound.append(threading.current_thread().name.partition("_")[0])
+        return port(*of, **named)
+
+    monkeypatch.setattr(ModuleEngine, "port", noted)
+    loop = loop_of("toy_loops:Toy")
+    runner_of("toy_loops:Toy", loop, BEHIND, opened)
+    assert dict(zip((key.slot for key in loop.programs), bound, strict=True)) == {
+        "world": "MainThread",
+        "stream": "lane",
+    }
+
+
+@pytest.mark.parametrize(("kind", "refused"), [("captures", False), ("copies_inputs", True)])
+def test_engines_with_graphs_run_in_lanes_where_torch_documents_it(
+    kind: str, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pretended of engines of eager: a graph with a pool of its own, and one that is captured within the call."""
+    job = make_job(tmp_path, EAGER)
+    monkeypatch.setattr(ModuleEngine, kind, lambda _self: True)
+    made, _ = run_mix(replace(job, schedule="decode-behind:1+1"), tmp_path / "work", units=8)
+    assert (made.status == "unsupported") == refused
+    assert made.reason.startswith("decode-behind: world.world captures within its calls") == refused
 
 
 def test_each_lane_keeps_its_number_of_threads(opened: list[Lane]) -> None:

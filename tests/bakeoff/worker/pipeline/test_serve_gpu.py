@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="workers need it")
 import torch
 from mixes import make_job, run_mix
 
+from bakeoff.models.pipelines.schedule import ONE_GRAPH
 from bakeoff.worker.pipeline.units import stamp_ns
 
 pytestmark = [
@@ -44,9 +45,9 @@ def test_a_mix_runs_on_a_gpu(world: str, stream: str, tmp_path: Path) -> None:
     assert made.memory.device_peak_bytes
 
 
-@pytest.mark.parametrize("stream", ["eager", "cudagraph"])
-def test_a_decoder_runs_behind_on_a_stream_of_its_own(stream: str, tmp_path: Path) -> None:
-    job = make_job(tmp_path, {"world": "eager/bf16", "stream": f"{stream}/fp32"}, device="cuda")
+@pytest.mark.parametrize(("world", "stream"), [("eager", "eager"), ("eager", "cudagraph"), ("cudagraph", "cudagraph")])
+def test_a_decoder_runs_behind_on_a_stream_of_its_own(world: str, stream: str, tmp_path: Path) -> None:
+    job = make_job(tmp_path, {"world": f"{world}/bf16", "stream": f"{stream}/fp32"}, device="cuda")
     made, _ = run_mix(replace(job, schedule="decode-behind:1+1"), tmp_path / "work", units=16)
     assert (made.status, made.reason) in (("ok", ""), ("unstable", made.reason))
     assert made.units is not None
@@ -55,6 +56,34 @@ def test_a_decoder_runs_behind_on_a_stream_of_its_own(stream: str, tmp_path: Pat
             assert sum(line.ns[unit] for line in lines) == wall_ns
     assert made.promised is not None
     assert made.promised.slowdowns
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor", "aoti", "tensorrt-aot"])
+def test_a_unit_is_one_graph(backend: str, tmp_path: Path) -> None:
+    if backend.startswith("tensorrt") and find_spec("torch_tensorrt") is None:
+        pytest.skip("torch_tensorrt is not installed")
+    job = make_job(tmp_path, {"world": f"{backend}/bf16", "stream": "eager/fp32"}, device="cuda")
+    made, _ = run_mix(replace(job, schedule=ONE_GRAPH), tmp_path / "work", units=16)
+    assert (made.status, made.reason) in (("ok", ""), ("unstable", made.reason))
+    assert made.units is not None
+    assert any(line.name == "graph" and all(line.ns) for line in made.units.lines)
+    assert made.promised is not None
+    assert made.promised.memory_bytes, "its buffers and its pool"
+
+
+@pytest.mark.parametrize(
+    ("world", "schedule", "status"),
+    [
+        ("cudagraph", ONE_GRAPH, "unsupported"),
+        ("inductor[mode=reduce-overhead]", ONE_GRAPH, "unsupported"),
+        ("inductor[mode=reduce-overhead]", "decode-behind:1+1", "unsupported"),
+    ],
+)
+def test_graphs_that_a_schedule_cannot_hold_are_refused(world: str, schedule: str, status: str, tmp_path: Path) -> None:
+    job = make_job(tmp_path, {"world": f"{world}/bf16", "stream": "eager/fp32"}, device="cuda")
+    made, _ = run_mix(replace(job, schedule=schedule), tmp_path / "work")
+    assert made.status == status
+    assert "world.world" in made.reason
 
 
 def test_a_stamp_costs_less_than_20_us_on_a_gpu() -> None:

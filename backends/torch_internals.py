@@ -641,6 +641,24 @@ def replace_dispatch(compute: Callable[[Any, tuple[Any, ...], dict[str, Any]], A
         yield
 
 
+def intercept_dispatch(compute: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> Any:
+    """Return a context like `replace_dispatch`'s in which compiled code stays compiled: of that `compute` gets only
+    what it calls itself, such as `aten.addmm.out`.
+
+    Under any other mode dynamo runs a compiled frame in eager (PyTorch 2.13, torch/_dynamo/convert_frame.py).
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Intercepting(TorchDispatchMode):
+        _should_skip_dynamo: Any = classmethod(_may_compile)
+        ignore_compile_internals: Any = classmethod(lambda _: True)
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return compute(func, args, dict(kwargs or {}))
+
+    return Intercepting()  # type: ignore[no-untyped-call]
+
+
 def rewrite_dispatch(rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> Any:
     """Return a context in which `rewrite` changes the keyword arguments of each dispatched operator."""
     return replace_dispatch(lambda func, args, named: func(*args, **rewrite(func, named)))

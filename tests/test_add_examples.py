@@ -4,6 +4,7 @@ Written to files unchanged, they sweep a new component on a new backend.
 """
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ def test_examples_are_a_component_and_a_backend() -> None:
 
 def test_examples_run_as_typed(examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_clocks(monkeypatch)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)  # another page's mine.py
     more = ("--backends", "eager,aot_eager.py:BACKEND", "--device", "cpu", "--dtype", "fp32", "--json")
     ran = bakeoff("sweep", "mine.spec:SPEC", *more, cwd=examples)
     assert ran.code == 0, ran.err

@@ -23,6 +23,8 @@ from bakeoff.backends.backend import Call, Engine, Outputs
 class Graph(TorchDispatchMode):
     """A graph of the operators that are dispatched in a capture, and of the opaque calls of a `Compiled`."""
 
+    ignore_compile_internals: Any = classmethod(lambda _: True)  # a capture runs compiled code
+
     def __init__(self) -> None:
         super().__init__()
         self.steps: list[tuple[Callable[..., Any], Any, Any, list[Tensor]]] = []

@@ -16,7 +16,6 @@ from torch.utils import _pytree as pytree
 
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.port import Port
-from bakeoff.backends.torch_internals import without_dispatch
 from bakeoff.models import resolve_component
 from bakeoff.models.component import Draw, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
@@ -391,8 +390,7 @@ class LoopRunner(Run):
         self.prepare(bound.key)
         inside = current_session.set(None)  # ranges of a module's own are parts of its call
         account.clock.mark(account.copies)
-        with NOTHING if self._graph is None else without_dispatch():  # compiled code is not run under a mode
-            bound.port.call()
+        bound.port.call()
         account.clock.mark(segment)
         current_session.reset(inside)
         account.calls[bound.key] += 1

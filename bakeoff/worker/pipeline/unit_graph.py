@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from bakeoff.backends.backend import ModuleEngine, Outputs, Unsupported
 from bakeoff.backends.capture import capture
-from bakeoff.backends.torch_internals import copier, storage_id
+from bakeoff.backends.torch_internals import copier, intercept_dispatch, storage_id
 from bakeoff.models.pipelines.schedule import ONE_GRAPH
 from bakeoff.worker.pipeline.account import Account
 from bakeoff.worker.pipeline.clocks import HostClock
@@ -24,14 +23,13 @@ from bakeoff.worker.pipeline.feeder import Feeder
 from bakeoff.worker.pipeline.lanes import Later, values_of
 
 
-class UnitGraph(TorchDispatchMode):
-    """A loop's `step` as a graph, which the first call captures. As a mode, it puts copies to the host off."""
+class UnitGraph:
+    """A loop's `step` as a graph, which the first call captures, with copies to the host put off."""
 
     def __init__(
         self, step: Callable[..., Any], feeder: Feeder, account: Account, device: str, flat: Callable[..., Any]
     ) -> None:
         """Take the step, and a function that returns the leaves of a tree by their paths."""
-        super().__init__()  # type: ignore[no-untyped-call]
         self._step, self._feeder, self._account, self._device, self._flat = step, feeder, account, device, flat
         self.added_bytes = 0
         """Bytes of the device that the graph and its buffers take."""
@@ -81,7 +79,7 @@ class UnitGraph(TorchDispatchMode):
         def unit(*_: Tensor) -> Outputs:
             self._feeder.forget()
             self._to_host.clear()
-            with self:
+            with intercept_dispatch(self._dispatched):
                 after, outputs = self._step(*pytree.tree_unflatten(held, form), run)
             outputs, new = pytree.tree_map(apart, (values_of(dict(outputs)), self._new({"state": after})))
             copier(self._held, new)()
@@ -114,8 +112,8 @@ class UnitGraph(TorchDispatchMode):
     def operator(self, func: Any, *_: Any) -> Any:
         raise self.refusal(f"computes with what it copied to the host ({func})")
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named, aten = kwargs or {}, torch.ops.aten
+    def _dispatched(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        aten = torch.ops.aten
         if func is aten._local_scalar_dense.default:
             raise self.refusal("reads a value on the host")
         if func is not aten._to_copy.default or named.get("device") != torch.device("cpu"):

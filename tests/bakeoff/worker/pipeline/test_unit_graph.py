@@ -3,7 +3,6 @@
 The fake cannot show that CUDA captures a unit; a test marked `gpu` does (test_serve_gpu.py), which no card has run.
 """
 
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,6 @@ from fake_cuda_graphs import FakeCuda, Graph, install
 from mixes import loop_of, make_job, run_mix
 
 from bakeoff.backends.backend import ModuleEngine, Unsupported
-from bakeoff.backends.torch_internals import without_dispatch
 from bakeoff.models.pipelines.schedule import ONE_GRAPH
 from bakeoff.process.jobs import BackendStep
 from bakeoff.worker.pipeline import runner as runners
@@ -34,8 +32,6 @@ pytestmark = pytest.mark.usefixtures("cuda")
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    """The fake sees kernels as a dispatch mode, so calls of engines must not hide from modes."""
-    monkeypatch.setattr(runners, "without_dispatch", nullcontext)
     return install(monkeypatch)
 
 
@@ -159,9 +155,8 @@ def test_a_loop_whose_values_lie_on_the_host_is_refused_by_name() -> None:
             runner.unit()
 
 
-def test_compiled_code_is_called_as_it_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_code_is_called_as_it_was_compiled() -> None:
     """Under a mode dynamo leaves compiled code out, and eager would be captured in its place."""
-    monkeypatch.setattr(runners, "without_dispatch", without_dispatch)
     ran: list[str] = []
 
     def backend(graph: torch.fx.GraphModule, _inputs: object) -> object:

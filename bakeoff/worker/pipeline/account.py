@@ -35,10 +35,10 @@ class UnitSample:
 class Account:
     """Attributes a unit's time to segments by the marks of a clock, and counts its calls and copied bytes."""
 
-    def __init__(self, loop: Loop, device: str, idle: bool = False) -> None:
+    def __init__(self, loop: Loop, device: str, idle: bool = False, graph: bool = False) -> None:
         """Number the segments of the loop's first units; later units can have no others.
 
-        With `idle`, there is one for waiting for another lane.
+        With `idle`, there is one for waiting for another lane, with `graph` one for replays of a unit.
         """
         self.segments = {Segment("unattributed", "unattributed"): UNATTRIBUTED}
         """Segment to its number, which is its place."""
@@ -53,7 +53,7 @@ class Account:
                 if phase not in self._between:
                     self._between[phase] = self._number(Segment(phase, "phase"))
         self.idle = self._number(Segment("idle", "idle")) if idle else UNATTRIBUTED
-        self.graph = self._number(Segment("graph", "phase"))
+        self.graph = self._number(Segment("graph", "phase")) if graph else UNATTRIBUTED
         self.clock = make_clock(device, len(self.segments))
         self._phase, self._started_ns, self.calls, self.copied_bytes = "", 0, Counter[Key](), 0
 

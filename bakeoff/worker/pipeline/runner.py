@@ -198,7 +198,7 @@ class LoopRunner(Run):
         super().__init__()
         self._pipeline, self._loop, self.device = pipeline, subject.loop, subject.device
         self._seed, self._dtypes = subject.input_seed, dtypes
-        self.account = Account(self._loop, self.device, idle=lane is not None)
+        self.account = Account(self._loop, self.device, idle=lane is not None, graph=graph)
         self._lane = lane
         self._feeder = Feeder(self._loop, engines, self.account, lane)
         self._graph = UnitGraph(pipeline.step, self._feeder, self.account, self.device, flat) if graph else None

@@ -165,6 +165,14 @@ def _no_changed_environment() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _no_changed_path() -> Iterator[None]:
+    """A folder left to be searched hides the modules of later tests, as one's mine.py does another's package `mine`."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
+
+
+@pytest.fixture(autouse=True)
 def _own_folders(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,11 @@ class Mix:
         return ",".join(str(slot) for slot in self.slots)
 
     @property
+    def scheduled_variants(self) -> str:
+        """The same, with the schedule."""
+        return f"{self.variants} {self.schedule}".rstrip()
+
+    @property
     def slug(self) -> str:
         """The mix as part of a file name, at most 120 characters long."""
         return re.sub(r"[^A-Za-z0-9.=-]+", "_", str(self)).strip("_")[:120]

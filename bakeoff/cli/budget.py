@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bakeoff.cli.common import named, names, print_document, print_json, print_written, say, warn
-from bakeoff.cli.pipeline import PipelineOptions, on_pipelines, run_mixes
+from bakeoff.cli.pipeline import PipelineOptions, Schedules, on_pipelines, run_mixes
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def budget(
         Path | None, typer.Option(metavar="FOLDER", help="Write the confirmed mix there, from backends that can.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a mix that is there.")] = False,
+    schedule: Schedules = None,
 ) -> None:
     """Which mix to ship: by this machine's records and, unless --dry-run, by running the best two side by side.
 
@@ -41,6 +42,7 @@ def budget(
     from bakeoff.artifact.export import refuse_target
     from bakeoff.artifact.mix import export_mix, is_whole
     from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.models.pipelines.schedule import SEQUENTIAL
     from bakeoff.pipeline.budget import by_records, contenders
     from bakeoff.pipeline.plan import make_programs
     from bakeoff.record.budget import shipped
@@ -50,7 +52,12 @@ def budget(
     from bakeoff.report.pages import pipelines
 
     asked, allowed = parse_objective(named("--objective", objective), OF_BUDGET), _classes(classes)
+    schedules = tuple(named("--schedule", text) for text in schedule or [])
     if export is not None:
+        if schedules:
+            raise BakeoffError(
+                "--schedule: an exported mix is played one call after the other; leave it out", "bad-option"
+            )
         refuse_target(export, force, is_whole)
     with TerminalProgress() as progress:
         programs = make_programs(options.request, (), options.folder, progress)
@@ -72,7 +79,9 @@ def budget(
         print_json(as_data(())) if options.as_json else print_document(show(()))
     else:
         mixes = tuple(each.slots for each in contenders(found))
-        done = run_mixes(replace(options, request=replace(options.request, mixes=mixes, budget=found)), show, as_data)
+        every = tuple(dict.fromkeys((SEQUENTIAL, *schedules))) if schedules else ()
+        request = replace(options.request, mixes=mixes, budget=found, schedules=every)
+        done = run_mixes(replace(options, request=request), show, as_data)
         chosen = shipped(done.stored) if done is not None else None
     if export is not None and chosen is None:
         say(f"nothing is written to {export}: no mix that ran can be shipped")

@@ -62,6 +62,16 @@ _COMMANDS = {
 """Nsight Systems User Guide, "CLI Profile Command Switch Options"; Nsight Compute CLI, "Profile" and "Launch"."""
 
 
+Schedules = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="all|NAME",
+        help="Run each mix under all schedules that keep every value, or some: sequential, decode-behind, "
+        "context-beside-decode, one-graph.",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineOptions:
     """What was typed of the options that the commands on pipelines share."""
@@ -150,17 +160,7 @@ def on_pipelines(*without: str) -> Callable[[Callable[..., None]], Callable[...,
 
 
 @on_pipelines()
-def pipeline(
-    options: PipelineOptions,
-    schedule: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="all|NAME",
-            help="Run each mix under all schedules that keep every value, or some: sequential, decode-behind, "
-            "context-beside-decode, one-graph.",
-        ),
-    ] = None,
-) -> None:
+def pipeline(options: PipelineOptions, schedule: Schedules = None) -> None:
     """Run whole frames with a mix of variants, in turns with others, and record where the time goes."""
     from bakeoff.report.pages import pipelines as page
 

@@ -73,14 +73,14 @@ def make_record(
         budget=request.budget,
         forecast=_promise(outcome, mix),
         sustained=request.sustained,
-        started=plan.started.get(mix.mix.variants),
+        started=plan.started.get(mix.mix.scheduled_variants),
     )
 
 
 def _promise(outcome: Outcome, mix: MixPlan) -> Forecast | None:
     """Return what was promised of the mix: by its worker under a schedule, else by records."""
     promised = outcome.value.promised if outcome.kind == "result" else None
-    return mix.forecast if promised is None else replace(promised, slots=mix.mix.variants)
+    return mix.forecast if promised is None else replace(promised, slots=mix.mix.scheduled_variants)
 
 
 def _measurement(

@@ -4,7 +4,7 @@ Ctrl-C keeps the records that are complete.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import inf
@@ -157,18 +157,21 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
 
 def _anchored(session: PipelineSession, ready: Sequence[_Ready], loop: References) -> Sequence[_Ready]:
     """Time units of a budget's mixes in turns, each in a process of its own, and return the two that are then promised
-    to be the fastest, fewer where mixes have records already. A mix that fails keeps its promise by records.
+    to be the fastest, fewer where mixes have records already, and these under each other schedule. A mix that fails
+    keeps its promise by records.
 
     A mix with an engine that has threads of its own beside torch's is timed in a second process too, with threads that
     sleep as soon as they wait, and runs so if that is faster: a thread that spins takes the core that the other
     library's need, and one that sleeps must be woken for each parallel region.
     """
-    plan, wanted = session.plan, max(0, _CONFIRMED - len(session.stored))
-    timed = [way for each in ready for way in _ways(each)]
-    if not wanted or not ready or short_of_memory(total([mix.memory for mix, _ in timed]), plan.subject.device):
-        return ready[:wanted]
+    plan, begun = session.plan, {entry.record.mix.variants for entry in session.stored.values()}
+    wanted = max(0, _CONFIRMED - len(begun))
+    others = [each for each in ready if each[0].mix.variants not in begun and not each[0].mix.schedule]
+    timed = [way for each in others for way in _ways(each)]
+    if not wanted or not others or short_of_memory(total([mix.memory for mix, _ in timed]), plan.subject.device):
+        return _with_schedules(others[:wanted], ready, begun)
     limits = replace(_limits(session, 1), steady_s=_ANCHOR_S)
-    what = f"{ready[0][0].mix.subject}: first {counted(len(timed), 'process', 'processes')} in turns"
+    what = f"{others[0][0].mix.subject}: first {counted(len(timed), 'process', 'processes')} in turns"
     running = session.context.progress.start(0, 0, what)
     workers = [
         MixWorker(session, mix, references, loop, session.order.randrange(0, LARGEST_OFFSET, 16), limits, running)
@@ -185,7 +188,19 @@ def _anchored(session: PipelineSession, ready: Sequence[_Ready], loop: Reference
         known = best.setdefault(str(mix.mix), (mix, references))
         if promised is not None and (known[0] is mix or promised.ms < _GAIN * _ms(known[0])):
             best[str(mix.mix)] = replace(mix, forecast=promised), references
-    return sorted(best.values(), key=lambda each: _ms(each[0]))[:wanted]
+    return _with_schedules(sorted(best.values(), key=lambda each: _ms(each[0]))[:wanted], ready, begun)
+
+
+def _with_schedules(best: Sequence[_Ready], ready: Sequence[_Ready], begun: Collection[str]) -> Sequence[_Ready]:
+    """Return these mixes and what is left of the `begun` ones, each under every schedule and in the environment of the
+    mix that was timed."""
+    environments = {mix.mix.variants: mix.environment for mix, _ in best}
+    more = [
+        (replace(mix, environment=environments.get(mix.mix.variants, mix.environment)), references)
+        for mix, references in ready
+        if mix.mix.variants in begun or (mix.mix.schedule and mix.mix.variants in environments)
+    ]
+    return [*best, *more]
 
 
 def _ways(ready: _Ready) -> list[_Ready]:

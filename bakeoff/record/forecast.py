@@ -78,7 +78,7 @@ def shown_spread(runs: Sequence[StoredPipeline], anchored: bool = False) -> floa
 def _candidate(record: PipelineRecord) -> Forecast | None:
     """Return what the records promised of a budget's mix."""
     candidates = record.budget.candidates if record.budget is not None else ()
-    return next((each for each in candidates if each.slots == record.mix.variants), None)
+    return next((each for each in candidates if each.slots == record.mix.scheduled_variants), None)
 
 
 def typical(record: PipelineRecord) -> Account | None:

@@ -405,7 +405,7 @@ class Forecast:
     """What is promised of a mix in a steady unit, or of its part in one slot. None: a record lacks the figure."""
 
     slots: str
-    """Slots with their backends and dtypes, as in `wm=inductor/bf16,image=eager/fp32`."""
+    """Slots with their backends and dtypes, as in `wm=inductor/bf16,image=eager/fp32`, and a schedule of their own."""
     ms: float
     """Mean time of a unit: the calls of each program times the mean of its record, and the time between programs."""
     memory_bytes: int | None

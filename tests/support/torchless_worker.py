@@ -197,7 +197,8 @@ def loop_reference(job: dict[str, Any]) -> None:
 def pipeline(job: dict[str, Any]) -> dict[str, Any]:
     """Run units on command: 2 filling, then steady, of 5 ms, four fifths of it in a phase.
 
-    With threads that sleep a unit of a mix with ONNX Runtime takes 2 ms, of another 6.
+    With threads that sleep a unit of a mix with ONNX Runtime takes 2 ms, of another 6. `decode-behind` takes 3 ms a
+    unit, and 1 ms of the next one until it is ready; a schedule has a promise of its own.
     BAKEOFF_TEST_FAULTS holds `FAULT@TEXT` of mixes whose string contains TEXT, separated by spaces.
     """
     asked = [fault.partition("@") for fault in os.environ.get("BAKEOFF_TEST_FAULTS", "").split()]
@@ -226,6 +227,9 @@ def pipeline(job: dict[str, Any]) -> dict[str, Any]:
     unit_ns = 9_000_000 if "slow" in faults else 5_000_000
     if os.environ.get("OMP_WAIT_POLICY") == "passive":
         unit_ns = 2_000_000 if "onnxruntime" in mix else 6_000_000
+    behind = job["schedule"].startswith("decode-behind")
+    if behind:
+        unit_ns = 3_000_000
     with os.fdopen(int(sys.argv[2]), "rb", buffering=0) as commands:
         if job["sustained"]:
             walls, kinds = sustained(commands, faults)
@@ -255,10 +259,18 @@ def pipeline(job: dict[str, Any]) -> dict[str, Any]:
         "status": "ok",
         "programs": programs,
         "opened_ns": [1000],
-        "units": _units(walls, kinds, unit_ns * 4 // 5, lost),
+        "promised": _promised(unit_ns) if job["schedule"] else None,
+        "units": {
+            **_units(walls, kinds, unit_ns * 4 // 5, lost),
+            "done_ns": [1_000_000] * len(walls) if behind else [],
+        },
         "parity": {"reference": "r", "reference_dtype": "fp64", "units": [{"unit": 1, "outputs": [error]}]},
         "device_state": {"other_cpu_share": 0.0},
     }
+
+
+def _promised(unit_ns: int) -> dict[str, Any]:
+    return {"slots": "", "ms": unit_ns / 1e6, "memory_bytes": 1 << 20, "sqnr_db": None, "latency_ms": unit_ns / 1e6}
 
 
 def _units(walls: list[int], kinds: list[str], denoise_ns: int, lost: int = 0) -> dict[str, Any]:

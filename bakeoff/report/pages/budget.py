@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from math import inf
 from typing import Any, Final
 
 from bakeoff.models.words import counted
@@ -26,6 +27,7 @@ from bakeoff.report.links import Cited
 from bakeoff.report.pages.pipelines import deployment_text, promise_text, rate
 from bakeoff.report.pages.sweep import tone_of
 from bakeoff.report.pipelines import letter, newest_budgets
+from bakeoff.report.schedules import latency_ms
 from bakeoff.report.wording import fit_text
 
 Row = tuple[str, Forecast, StoredPipeline | None]
@@ -46,9 +48,9 @@ def document(
     `subject` is what all mixes compute, `misses` are mixes to show if none meets the limits, `stored` the runs that
     confirm it, `notes` what records do not tell.
     """
-    ran = {entry.record.mix.variants: each for entry in stored if (each := forecast_of(entry.record)) is not None}
+    ran = {each.slots: each for each in map(_promised, stored)}
     others = [each for each in budget.candidates or misses if each.slots not in ran]
-    rows = _rows([*sorted(ran.values(), key=lambda each: each.ms), *others], stored)
+    rows = _rows([*sorted(ran.values(), key=lambda each: each.ms or inf), *others], stored)
     return Document(f"Budget of {subject}", _blocks(unit, budget, rows, stored, notes))
 
 
@@ -58,8 +60,8 @@ def sections(runs: Iterable[StoredPipeline], cited: Cited | None = None) -> list
     for entries in newest_budgets(runs):
         record = entries[0].record
         if (budget := record.budget) is not None:
-            ran = [forecast for entry in entries if (forecast := forecast_of(entry.record)) is not None]
-            parts = _blocks(record.unit, budget, _rows(ran, entries), entries, (), cited)
+            rows = _rows([*map(_promised, entries)], entries)
+            parts = _blocks(record.unit, budget, rows, entries, (), cited)
             made.append(Section(f"Budget of {title(record)}", parts))
     return made
 
@@ -88,11 +90,13 @@ def answer(budget: Budget, entries: Sequence[StoredPipeline]) -> str:
         return f"by {budget.objective}, ship none of {ran} that ran: none is ok and meets the limits"
     record, promised, error = chosen.record, forecast_of(chosen.record), forecast_error(chosen.record)
     values, checks = measured(record), check_run(record, budget.objective)
-    text = f"by {budget.objective}, ship {record.mix.variants}"
+    text = f"by {budget.objective}, ship {record.mix.scheduled_variants}"
     if (mean_ms := values["mean"]) is not None:
         text += f": mean {milliseconds(mean_ms)} ms a {record.unit}"
     if (fps := values["fps"]) is not None:
         text += f", {rate(fps)} frames/s"
+    if record.mix.schedule and (ready_ms := latency_ms(record)) is not None:
+        text += f", ready {milliseconds(ready_ms)} ms after it begins"
     if promised is not None and error is not None:
         text += f"; {promise_text(promised)} ms were promised ({error:+.1%})"
     waits = [f"{name}={value}" for name, value in record.environment.items() if name in PASSIVE]
@@ -102,8 +106,14 @@ def answer(budget: Budget, entries: Sequence[StoredPipeline]) -> str:
     return f"{text}; to deploy it: {facts}" if facts else text
 
 
+def _promised(entry: StoredPipeline) -> Forecast:
+    """Return what was promised of the mix; 0 ms if nothing was, as of one that failed under a schedule."""
+    promised = forecast_of(entry.record)
+    return promised if promised is not None else Forecast(entry.record.mix.scheduled_variants, 0.0, None, None)
+
+
 def _rows(shown: Sequence[Forecast], stored: Sequence[StoredPipeline]) -> list[Row]:
-    runs = {entry.record.mix.variants: entry for entry in stored}
+    runs = {_promised(entry).slots: entry for entry in stored}
     return [(letter(place), forecast, runs.get(forecast.slots)) for place, forecast in enumerate(shown)]
 
 
@@ -164,9 +174,10 @@ def _table(budget: Budget, rows: Sequence[Row], cited: Cited | None) -> Table | 
     for name, forecast, entry in rows:
         exact = forecast.sqnr_db == EXACT_DB
         sqnr = Cell("exact", EXACT_DB) if exact else _number(forecast.sqnr_db, "{:.1f}".format)
-        promised = Cell(promise_text(forecast), forecast.ms)
+        promised = Cell(promise_text(forecast), forecast.ms) if forecast.ms else Cell("")
         first = _number(forecast.first_ms and forecast.first_ms[0], lambda ms: f"{ms / 1000:.2f}")
-        cells = [Cell(name, name), promised, _mib(forecast.memory_bytes), sqnr, first]
+        peak = _mib(forecast.memory_bytes if forecast.latency_ms is None else None)
+        cells = [Cell(name, name), promised, peak, sqnr, first]
         if entry is None:
             cells += [Cell("")] * 5
         else:
@@ -181,7 +192,8 @@ def _table(budget: Budget, rows: Sequence[Row], cited: Cited | None) -> Table | 
         word = worst(_checks(budget, forecast, entry))
         cells.append(Cell(word, tone=_TONES.get(word, "open")) if budget.objective.limits else Cell(""))
         made.append([*cells, _record(entry, cited)])
-    return table(headings, made, f"Mixes, {len(made)} of {budget.mixes:,}")
+    shown = len({forecast.slots.partition(" ")[0] for _, forecast, _ in rows})
+    return table(headings, made, f"Mixes, {shown} of {budget.mixes:,}")
 
 
 def _record(entry: StoredPipeline | None, cited: Cited | None) -> Cell:

@@ -347,7 +347,7 @@ def _ratio(own: _Sweep, entry: _Entry | None, other: _Entry | None) -> _Ratio | 
 
 
 def _name(entry: _Entry) -> str:
-    return entry.record.mix.variants if is_run(entry) else name_of(entry.record)
+    return entry.record.mix.scheduled_variants if is_run(entry) else name_of(entry.record)
 
 
 def _cited(entry: _Entry | StoredComparison, link: links.Link) -> Link:

@@ -186,6 +186,30 @@ def test_threads_sleep_in_a_mix_that_is_faster_so_where_an_engine_has_threads_of
     assert "set OMP_WAIT_POLICY=passive where it runs" in told
 
 
+def test_the_best_two_run_under_each_schedule_that_was_asked_for() -> None:
+    keep(*(own(variant, ms, threads=2) for variant, ms in ((EAGER, 3.0), (COMPILED, 1.0), (PICTURE, 2.0))))
+    typed = ("--threads", "2", "--schedule", "decode-behind")
+    told = " ".join(budget(*typed).stdout.split())
+    found = answer(*typed, "--dry-run")
+    records = [entry.record for entry in load_all(paths.runs_folder()).pipelines]
+    assert {(record.mix.variants, record.mix.schedule) for record in records} == {
+        (mix, schedule) for mix in slots(found) for schedule in ("", "decode-behind:1+1")
+    }
+    assert {(record.how, record.run) for record in records} == {("interleaved", records[0].run)}
+    assert "ship wm=inductor[freezing]/bf16,image=eager/fp32 decode-behind:1+1: mean 3.000 ms a frame" in told
+    assert "ready 4.000 ms after it begins; 3.000 ms were promised (+0.0%)" in told
+    assert "Mixes, 2 of 2 mix" in told
+    assert "B: wm=eager/fp32,image=eager/fp32 decode-behind:1+1 C: wm=inductor[freezing]/bf16" in told
+
+
+def test_a_mix_that_fails_under_a_schedule_keeps_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(*(own(variant, ms, threads=2) for variant, ms in ((EAGER, 3.0), (PICTURE, 2.0))))
+    monkeypatch.setenv("BAKEOFF_TEST_FAULTS", "crash@eager")
+    told = budget("--threads", "2", "--schedule", "decode-behind").stdout.splitlines()
+    rows = [line.split()[:2] for line in told if "crashed" in line]
+    assert rows == [["A", "8.000"], ["B", "crashed"]], "nothing was promised of B"
+
+
 def test_an_interrupted_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_arguments: object) -> None:
         raise KeyboardInterrupt
@@ -228,6 +252,7 @@ def test_only_what_has_an_artifact_format_is_chosen_for_an_export(
     [
         (("--objective", "latency"), "latency is no goal here; give limits such as mean<=40ms, fps>=24"),
         (("--objective", "fps<=24"), "fps has a lower limit"),
+        (("--schedule", "all", "--export", "made"), "--schedule: an exported mix is played one call after the other"),
         (("--classes", "int4"), "--classes int4: give none, or some of dynamic"),
         (("--resume",), "--resume: no unfinished run of pipeline small"),
         (("--units", "0"), "--units 0: give 1 to 100000"),

@@ -142,7 +142,12 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
     launches = {line.name: line.launches / profile.units for line in profile.lines}
     scale = operators_scale(profile, account_lines(record))
     between = {row.phase.kind: row.phase.ms for row in table.rows if row.phase.kind != "phase"}
-    moved = (name for place in units.moved if units.kinds[int(place)] == "steady" for name in units.moved[place])
+    moved = (
+        name
+        for place in units.moved
+        if units.kinds[int(place)] in ("steady", "resuming")
+        for name in units.moved[place]
+    )
     events = list(dict.fromkeys([*profile.compiled, *moved]))
     compiled = f"{counted(len(events), 'event')} of a compiler in steady units: {', '.join(events[:3])}"
     ran = profile.kernels if profile.kernels is not None else profile.operators

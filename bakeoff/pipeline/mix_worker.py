@@ -24,10 +24,13 @@ from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import References, measure_job
 
 UNIT = "unit"
-"""Command that runs units of the loop, as in `unit 1`."""
+"""Command that runs units of the loop, as in `unit 8 2`: eight, after two that follow the pause."""
 _TURN_NS = 25_000_000
-"""Approximate length of a turn of short units in the slowest mix, in ns. The first unit after a pause finds threads
-asleep and caches cold, and may take several times as long as the next ones."""
+"""Approximate length of a turn of short units in the slowest mix, in ns."""
+_RESUMING_NS, _LONG_NS = 5_000_000, 100_000_000
+"""How long units of the fastest mix run before those that count, after each pause, and the length of a unit from which
+none do, in ns. The first unit after a pause finds threads asleep and caches cold: of 1 ms it takes two to three times
+as long, the second a tenth more, and all that is over after 3 ms."""
 _MOST_UNITS = 1_000_000
 """Largest number of units of a sustained run, which bounds the size of its record: 35 bytes a unit."""
 _LEAST_TURNS = 8
@@ -79,7 +82,8 @@ class MixWorker:
     running: Running
     blocks: list[Block] = field(default_factory=list)
     """Block of each turn so far; each unit is a sample."""
-    units_a_turn: int = 1
+    units_a_turn: tuple[int, int] = (1, 0)
+    """Units of the next turn that count, and those before them that follow the pause."""
     stamps: list[UnitStamp] = field(default_factory=list)
     """Units of a sustained run so far."""
     span_s: float = 0.0
@@ -159,12 +163,13 @@ class MixWorker:
     @property
     def steady(self) -> int:
         """Number of steady units so far."""
-        return sum(len(block.samples_ns) for block in self.blocks if block.kind == "steady")
+        return sum(len(block.samples_ns) - block.resumed for block in self.blocks if block.kind == "steady")
 
     @property
     def enough(self) -> bool:
         """Whether the mix has all its steady units, from enough turns."""
-        turns = [block.samples_ns for block in self.blocks if block.kind == "steady"]
+        counted = [block.samples_ns[block.resumed :] for block in self.blocks if block.kind == "steady"]
+        turns = [samples_ns for samples_ns in counted if samples_ns]
         if self.limits.steady_s < inf:
             return len(turns) >= _LEAST_TURNS and sum(map(sum, turns)) >= self.limits.steady_s * 1e9
         return self.steady >= self.limits.units and len(turns) >= min(self.limits.units, _LEAST_TURNS)
@@ -175,7 +180,7 @@ class MixWorker:
     def block(self) -> Block | None:
         """Run a turn and return its block; None if the worker ended or exceeded its deadline instead."""
         started = time.monotonic()
-        self._worker.tell(f"{UNIT} {self.units_a_turn}")
+        self._worker.tell(" ".join(map(str, (UNIT, *self.units_a_turn))))
         event = self._worker.wait(UNIT)
         if event is None or event.block is None:
             self._end()
@@ -276,11 +281,13 @@ def _seen_by(viewer: Viewer) -> str:
     return f"{viewer.frames * 1e9 / passed_ns:.2f} fps, {viewer.misses:,} late at {viewer.how.fps:g}"
 
 
-def _units_a_turn(racing: Sequence[MixWorker]) -> int:
-    """Return 1 until the last turn of each mix was steady, then the number of units that fills a turn of the slowest
-    mix."""
+def _units_a_turn(racing: Sequence[MixWorker]) -> tuple[int, int]:
+    """Return how many units of the next turn count, as many as fill a turn of the slowest mix, and how many follow the
+    pause before them. Until the last turn of each mix was steady a turn has one unit, which counts if it is long."""
     last = [worker.blocks[-1] for worker in racing if worker.blocks]
-    if len(last) < len(racing) or any(block.kind != "steady" for block in last):
-        return 1
-    slowest_ns = max(median(block.samples_ns) for block in last)
-    return ceil(_TURN_NS / slowest_ns)
+    units_ns = [median(block.samples_ns[block.resumed :] or block.samples_ns) for block in last]
+    if len(last) < len(racing) or max(units_ns) >= _LONG_NS:
+        return 1, 0
+    if any(block.kind != "steady" for block in last):
+        return 0, 1
+    return ceil(_TURN_NS / max(units_ns)), ceil(_RESUMING_NS / min(units_ns))

@@ -90,6 +90,8 @@ class Block:
     """CPU time that the process took while it was idle before this block, in seconds."""
     kind: str = ""
     """Kind of a pipeline's unit, which is a block of one sample: opening, filling or steady."""
+    resumed: int = 0
+    """How many of its first units find threads asleep and caches cold after the pause before it, and do not count."""
     calls_per_sample: int = 1
     """More than one if calls were queued; a sample is then the time per call."""
 

@@ -61,7 +61,7 @@ def figures(record: PipelineRecord) -> FrameFigures | None:
 
 def scopes(record: PipelineRecord) -> dict[str, float]:
     """Return video frames a second by line of a steady unit's account, of the line and all before it: the last is of
-    whole units. `FROM_OPENING` is of the first session with its opening and all its units.
+    whole units. `FROM_OPENING` is of the first session with its opening and all its units but those after a pause.
 
     Empty without figures, and for a call, which makes no frames.
     """
@@ -72,7 +72,11 @@ def scopes(record: PipelineRecord) -> dict[str, float]:
     for line in account_lines(record):
         ns += line.ns
         rates[line.name] = found.frames * 1e9 / max(ns, 1)
-    first = [place for place, session in enumerate(units.sessions) if session == units.sessions[0]]
+    first = [
+        place
+        for place, (session, kind) in enumerate(zip(units.sessions, units.kinds, strict=True))
+        if session == units.sessions[0] and kind != "resuming"
+    ]
     wall_ns = sum(units.wall_ns[place] for place in first)
     if opened:
         rates[FROM_OPENING] = sum(units.frames[place] for place in first) * 1e9 / (opened[0] + wall_ns)

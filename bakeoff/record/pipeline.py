@@ -58,8 +58,8 @@ class Units:
     frames: tuple[int, ...]
     """Video frames delivered."""
     kinds: tuple[UnitKind, ...]
-    """`opening` units differ in shape, `filling` units run until windows are full and times have settled, and figures
-    are computed from `steady` units."""
+    """`opening` units differ in shape, `filling` units run until windows are full and times have settled, `resuming`
+    units find threads asleep and caches cold after a pause, and figures are computed from `steady` units."""
     sessions: tuple[int, ...]
     """Number of the session that each unit belongs to, from 0."""
     lines: tuple[Line, ...]

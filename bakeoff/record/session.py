@@ -21,9 +21,9 @@ RangeKind = Literal["session", "stage", "unit", "phase", "step", "collective"]
 """`collective` is a phase that waits for other ranks."""
 LineKind = Literal["stage", "phase", "collective", "step", "glue", "copies", "idle", "unattributed"]
 """Kind of an account's line: a range's kind, or that of the time between ranges."""
-UnitKind = Literal["opening", "filling", "compiling", "steady"]
-"""`opening` units differ in shape, `filling` units run while a window fills, and during `compiling` units a compiler's
-counter moved. Rates are of `steady` units, if there are any."""
+UnitKind = Literal["opening", "filling", "compiling", "resuming", "steady"]
+"""`opening` units differ in shape, `filling` units run while a window fills, during `compiling` units a compiler's
+counter moved, and `resuming` units of a mix that takes turns follow its pause. Rates are of `steady` units, if any."""
 
 
 @dataclass(frozen=True, slots=True)

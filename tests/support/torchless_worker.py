@@ -234,20 +234,21 @@ def pipeline(job: dict[str, Any]) -> dict[str, Any]:
         if job["sustained"]:
             walls, kinds = sustained(commands, faults)
         while (line := commands.readline().strip()) not in (b"", b"stop"):
-            command, _, asked_units = line.partition(b" ")
+            command, *counts = line.split()
             assert command == b"unit", line
+            asked_units, resuming = map(int, counts)
             if "crash" in faults and len(walls) == 3:
                 os.kill(os.getpid(), signal.SIGSEGV)
             if "hang" in faults and len(walls) == 3:
                 time.sleep(600)
             kind = "steady" if len(walls) > 1 and "unsettled" not in faults else "filling"
-            turn = int(asked_units) if kind == "steady" else 1
-            time.sleep(0.006 * turn)
-            made = [unit_ns + len(walls) + place for place in range(turn)]
+            turn, resumed = (asked_units, resuming) if kind == "steady" else (1, 0)
+            time.sleep(0.006 * (2 * resumed + turn))
+            made = [unit_ns * (2 if place < resumed else 1) + len(walls) + place for place in range(resumed + turn)]
             walls += made
-            kinds += [kind] * turn
+            kinds += ["resuming"] * resumed + [kind] * turn
             idle_s = 1.0 if "busy" in faults else 0.0
-            say("unit", block={"samples_ns": made, "idle_cpu_s": idle_s, "kind": kind})
+            say("unit", block={"samples_ns": made, "idle_cpu_s": idle_s, "kind": kind, "resumed": resumed})
     say("loop check")
     if "judges" in faults:
         time.sleep(0.8)

@@ -126,7 +126,7 @@ def _points(row: MixRow) -> Iterator[Spec]:
     shown = {steady[place] for place in kept}
     for place, kind in enumerate(units.kinds):
         moved = units.moved.get(str(place), ())
-        if kind != "steady" or place in shown or moved:
+        if kind in ("opening", "filling") or place in shown or moved:
             yield {
                 "mix": name_text(row.name),
                 "unit": place,

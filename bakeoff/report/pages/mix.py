@@ -1,5 +1,6 @@
 """The page of `bakeoff show` for a run of a pipeline: the record of one mix in full, apart from its units."""
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
@@ -48,7 +49,8 @@ def _units(record: PipelineRecord) -> list[Text]:
     """Describe openings, kinds of units, copies, and the cost of a time stamp."""
     made, units = record.measurement, record.measurement.units
     copied = median(units.copied_bytes) / MIB if units is not None and units.copied_bytes else None
-    kinds = [] if units is None else [f"{units.kinds.count(kind)} {kind}" for kind in ("opening", "filling", "steady")]
+    counts = Counter[str]() if units is None else Counter(units.kinds)
+    kinds = [f"{counts[kind]} {kind}" for kind in ("opening", "filling", "resuming", "steady") if counts[kind]]
     return stated(
         {
             "opened": ", ".join(f"{milliseconds(ns / 1e6)} ms" for ns in made.opened_ns[:6]),

@@ -63,18 +63,18 @@ class UnitLog:
         self.recompiled: tuple[str, ...] = ()
         """What was compiled in the first steady unit that compiled anything."""
 
-    def add(self, sample: UnitSample) -> UnitKind:
-        """Add the unit that has just run, and return its kind."""
+    def add(self, sample: UnitSample, resuming: bool = False) -> UnitKind:
+        """Add the unit that has just run, right after a pause or not, and return its kind."""
         moved = self._moved()
         if moved:
             self.moved[str(len(self.kinds))] = moved
-        kind = self._kind(sample)
+        kind = self._kind(sample, resuming)
         self._note(sample, kind, bool(moved))
         if sample.unit >= self._first_full:
             self._full_ns.append(sample.wall_ns)
             if moved:
                 self._quiet_since = len(self._full_ns)
-            if kind == "steady" and moved and not self.recompiled:
+            if kind in ("steady", "resuming") and moved and not self.recompiled:
                 self.recompiled = moved
             self._ready = self._ready or self._has_settled()
         return kind
@@ -99,10 +99,12 @@ class UnitLog:
         before, self._known = self._known, self._counters()
         return next(filter(None, map(moved_counters, before, self._known)), ())
 
-    def _kind(self, sample: UnitSample) -> UnitKind:
+    def _kind(self, sample: UnitSample, resuming: bool) -> UnitKind:
         if sample.unit < len(self._loop.opening):
             return "opening"
-        return "steady" if self._ready and sample.unit >= self._first_full else "filling"
+        if not self._ready or sample.unit < self._first_full:
+            return "filling"
+        return "resuming" if resuming else "steady"
 
     def _has_settled(self) -> bool:
         count = len(self._full_ns)
@@ -265,9 +267,10 @@ class TimedUnits:
     """Runs the next unit, with checks outside of its time; None: the runner does."""
 
     def serve(self, commands: int) -> None:
-        """Run and report a turn for each line `unit N` on the descriptor `commands`, until `stop` or the end of input.
+        """Run and report a turn for each line `unit N R` on the descriptor `commands`, until `stop` or end of input.
 
-        A turn ends after N units, after a unit that is not steady, or with the session. Raises StageError if a program
+        A turn ends after R units, which do not count, and N that do, after one whose windows are not full or whose
+        times have not settled, or with the session. Raises StageError if a program
         fails, and RuntimeError if the account of a unit does not add up.
         """
         idle_since = time.process_time()
@@ -275,7 +278,7 @@ class TimedUnits:
             if line == b"stop":
                 return
             idle_cpu_s = time.process_time() - idle_since
-            block = self.turn(int(line.split()[1]))
+            block = self.turn(*map(int, line.split()[1:]))
             self.watch.read()
             wait_for_idle_threads()
             idle_since = time.process_time()
@@ -303,20 +306,22 @@ class TimedUnits:
                     read_s = time.monotonic()
                 wait_s = max(0, pace.begin_ns(stamp) - now_ns()) / 1e9
 
-    def turn(self, units: int) -> Block:
-        """Run at least one unit and at most `units`; the caller adds the idle CPU time to the returned block."""
-        walls: list[int] = []
+    def turn(self, units: int, resuming: int = 0) -> Block:
+        """Run at least one unit and at most `resuming + units`; the caller adds the idle CPU time to the block."""
+        walls, resumed = list[int](), 0
         while True:
             with self.cpu.interval():
                 sample = self.next_unit()
+            kind = self._note(sample, len(walls) < resuming)
             walls.append(sample.wall_ns)
-            kind = self._note(sample)
-            if kind != "steady" or self.runner.at_end or len(walls) >= units:
-                return Block(tuple(walls), 0.0, kind)
+            resumed += kind == "resuming"
+            counts = kind in ("steady", "resuming")
+            if not counts or self.runner.at_end or len(walls) >= resuming + units:
+                return Block(tuple(walls), 0.0, "steady" if counts else kind, resumed)
 
-    def _note(self, sample: UnitSample) -> UnitKind:
+    def _note(self, sample: UnitSample, resuming: bool = False) -> UnitKind:
         """Add the unit that has just run to the log, and look at its outputs and at memory; return its kind."""
-        kind = self.log.add(sample)
+        kind = self.log.add(sample, resuming)
         self._look(sample)
         if kind == "steady":
             self.held_bytes.append(held_bytes(self.device))

@@ -15,7 +15,7 @@ from bakeoff.sweeps.progress import Unheard
 class Mix(MixWorker):
     """A worker without a process; its units are steady after the first `filling`, and take `ns` each."""
 
-    def __init__(self, name: str, ran: list[str], limits: Limits, filling: int = 0, ns: int = 50_000_000) -> None:
+    def __init__(self, name: str, ran: list[str], limits: Limits, filling: int = 0, ns: int = 200_000_000) -> None:
         mix: Any = SimpleNamespace(label=name)
         nothing: Any = None
         super().__init__(nothing, mix, {}, nothing, 0, limits, Unheard())
@@ -24,7 +24,8 @@ class Mix(MixWorker):
     def block(self) -> Block:
         self.ran.append(self.label)
         kind = "steady" if self.ran.count(self.label) > self.filling else "filling"
-        self.blocks.append(Block((self.ns,) * self.units_a_turn, 0.0, kind))
+        units, resumed = self.units_a_turn if kind == "steady" else (1, 0)
+        self.blocks.append(Block((2 * self.ns,) * resumed + (self.ns,) * units, 0.0, kind, resumed))
         return self.blocks[-1]
 
 
@@ -69,5 +70,14 @@ def test_units_that_are_short_run_in_turns_of_the_same_number_once_all_are_stead
     counts = [len(block.samples_ns) for block in fast.blocks]
     assert counts == [len(block.samples_ns) for block in slow.blocks]
     assert counts[:6] == [1] * 6, "one by one until both have settled"
-    assert set(counts[6:]) == {13}, "25 ms of the slower one"
-    assert len(counts[5:]) == 8, "20 units would be two turns, and each turn meets the machine at another time"
+    assert counts[6] == 3 + 7, "by the cold units before it"
+    assert set(counts[7:]) == {5 + 13}, "25 ms of the slower one, after 5 ms of the faster one that do not count"
+    assert len(counts[6:]) == 8, "20 units would be two turns, and each turn meets the machine at another time"
+    assert fast.steady == slow.steady == 7 + 7 * 13, "none of those that ran one by one"
+
+
+def test_long_units_all_count() -> None:
+    limits = Limits(20, 100, 1e9)
+    mix = Mix("long", [], limits, 2, ns=100_000_000)
+    run_rounds([mix], limits, random.Random(0), Unheard())
+    assert {(len(block.samples_ns), block.resumed) for block in mix.blocks} == {(1, 0)}

@@ -56,7 +56,8 @@ def test_mixes_take_turns_until_each_has_its_units(tmp_path: Path) -> None:
     for record in records.values():
         units = record.measurement.units
         assert units is not None
-        assert units.kinds == ("filling",) * 2 + ("steady",) * (1 + 4 * 5), "five turns, of 25 ms but the first"
+        first, turn = ("resuming", *["steady"] * 3), ("resuming", *["steady"] * 5)
+        assert units.kinds == (*["filling"] * 2, "resuming", *first, *turn * 4), "5 and 25 ms, at first of cold units"
         assert (record.how, record.note, record.run) == ("interleaved", "why", done.run)
         assert record.calls == {"wm.world": 2, "image.picture": 1}
         assert (record.options, record.sizes) == ({"steps": 2}, {"steps": 2})

@@ -1,7 +1,9 @@
 """Which units are steady, what was compiled in them, and the account of their time."""
 
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, count
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from bakeoff.record.codec import encode_json
 from bakeoff.record.pipeline import Sustained
 from bakeoff.record.session import UnitKind
 from bakeoff.worker.pipeline.account import Segment, UnitSample
-from bakeoff.worker.pipeline.units import Pace, UnitLog, check_account
+from bakeoff.worker.pipeline.units import Pace, TimedUnits, UnitLog, check_account
 
 NAMELESS, GLUE = Segment("unattributed", "unattributed"), Segment("glue", "glue")
 DENOISE, CONTEXT = Segment("denoise", "phase", "wm", "denoise"), Segment("denoise", "phase", "wm", "context")
@@ -55,6 +57,25 @@ def test_units_that_never_agree_are_steady_after_a_while_and_it_is_said() -> Non
     kinds = [log.add(sample(unit, 1000 * 2**unit)) for unit in range(30)]
     assert kinds.index("steady") == 2 + 20
     assert not log.settled
+
+
+def test_units_after_a_pause_do_not_count_and_may_not_compile() -> None:
+    compiler, samples = Compiler(), map(sample, count())
+    log = UnitLog(loop(filling=0), compiler, 0.05)
+    runner: Any = SimpleNamespace(at_end=False, outputs={}, unit=lambda: next(samples))
+    unused: Any = None
+    timed = TimedUnits(runner, log, unused, "cpu", unused)
+    blocks = [timed.turn(3, 2) for _ in range(8)]
+    assert [(len(one.samples_ns), one.resumed, one.kind) for one in blocks] == [
+        *[(1, 0, "filling")] * 6,
+        *[(5, 2, "steady")] * 2,
+    ]
+    assert log.kinds[6:11] == ["resuming", "resuming", "steady", "steady", "steady"]
+    assert len(log.steady) == 6
+    compiler.own["wm.denoise"] += 1
+    timed.turn(1, 1)
+    assert log.kinds[int(next(iter(log.moved)))] == "resuming"
+    assert log.recompiled == ("wm.denoise",)
 
 
 def test_a_session_that_is_opened_anew_fills_again_and_need_not_settle_again() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models import component_names, resolve_component
@@ -82,15 +83,20 @@ def shorts(records: Records) -> list[tuple[Table, tuple[Stored, ...]]]:
         if any(_ms(entry.record) is not None for entry in found.rows)
     )
     kept = [max(held, key=lambda found: (_is_usual(found), len(found.rows))) for held in by_component.values()]
-    return [(found, _best(found)) for found in kept]
+    return [(found, _best(found, final_of(found, records.comparisons))) for found in kept]
 
 
-def _best(found: Table) -> tuple[Stored, ...]:
-    """Return the three fastest ok rows of a table, and eager fp32 if it is ok and not among them."""
-    ranked = [entry for entry in found.rows if _ms(entry.record) is not None]
-    ranked.sort(key=lambda entry: _ms(entry.record) or 0.0)
+def _best(found: Table, final: StoredComparison | None) -> tuple[Stored, ...]:
+    """Return the three fastest rows of a table that are ok or were in its final; of the others those that were in it,
+    and eager fp32 if it is ok."""
+    sides = {side.variant for side in final.record.sides} if final is not None else set()
+    ranked = [entry for entry in found.rows if _ms(entry.record) is not None or entry.record.variant in sides]
+    ranked.sort(key=lambda entry: entry.record.latency.median_ms if entry.record.latency is not None else inf)
     base = stated_over(baselines(found.rows))
-    return (*ranked[:_BEST], *(entry for entry in ranked[_BEST:] if entry.record is base))
+    return (
+        *ranked[:_BEST],
+        *(entry for entry in ranked[_BEST:] if entry.record is base or entry.record.variant in sides),
+    )
 
 
 def _ms(record: Record) -> float | None:

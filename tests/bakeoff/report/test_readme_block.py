@@ -15,7 +15,7 @@ from bakeoff.record.store import Records, load_all, save
 from bakeoff.report.groups import name_of
 from bakeoff.report.pages import readme, results
 from bakeoff.report.render.markdown import citations
-from bakeoff.report.selection import chosen, shorts
+from bakeoff.report.selection import _best, chosen, shorts
 
 
 class TestReadmeBlock:
@@ -67,6 +67,23 @@ class TestReadmeBlock:
             "eager fp32",
         ]
         assert len(table.rows) == len(made)
+
+    def test_a_row_that_its_final_decided_on_is_shown_though_the_machine_made_it_unstable(self) -> None:
+        made = [at(place, name, ms(10.0 * place)) for place, name in enumerate(("onnxruntime", "openvino"), 2)]
+        made += [at(1, "eager", ms(90.0)), at(5, "aoti", ms(15.0), "unstable", "two modes")]
+        made.append(at(6, "inductor", ms(12.0), "unstable", "two modes"))
+        sides = tuple(replace(each, measurement=replace(each.measurement, latency=None)) for each in (made[3], made[0]))
+        rounds = tuple(Round((0, 1), (Samples([100]), Samples([300])), pair) for pair in range(7) for _ in range(3))
+        final = Comparison(SCHEMA, made[3].created, made[3].sweep, "interleaved", 1, sides, rounds)
+        ((table, shown),) = shorts(chosen(Records(stored(*made), (), ())))
+        assert "aoti fp32" not in [name_of(entry.record) for entry in shown]
+        shown = _best(table, stored(final)[0])
+        assert [name_of(entry.record) for entry in shown] == [
+            "aoti fp32",
+            "onnxruntime fp32",
+            "openvino fp32",
+            "eager fp32",
+        ]
 
     @pytest.fixture
     def published(self, runs: Path) -> Path:

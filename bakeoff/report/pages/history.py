@@ -144,7 +144,8 @@ class _Step:
     @property
     def outcome(self) -> str:
         """The one of `_TRIED` that holds."""
-        if self.entry.record.status != "ok":
+        raced = self.sweep.final.record.sides if self.sweep.final is not None else ()
+        if self.entry.record.status != "ok" and _name(self.entry) not in map(name_of, raced):
             return _TRIED[3]
         found = _ratio(self.sweep, self.entry, self.before), self.gain
         to_best, to_eager = (each is not None and each.is_shown and each.ratio < 1 for each in found)
@@ -289,7 +290,8 @@ def _story(sweeps: Sequence[_Sweep]) -> _Story:
     for each in sweeps:
         tried |= {variant: _Step(entry, each) for variant, entry in each.entries.items()}
         is_less = each.entries.keys() < names
-        if not is_less and each.best is not None:
+        has_best = bool(steps) and _name(steps[-1].entry) in each.entries
+        if (has_best or not is_less) and each.best is not None:
             steps = steps or [_Step(each.base or each.best, each)]
             step = _Step(each.best, each, steps[-1])
             steps, now = ([*steps, step], step) if _is_milestone(step, steps[-1]) else (steps, now or steps[-1])

@@ -10,6 +10,7 @@ from comparisons import final
 from few_records import THREE, at, block, folder_in, ms, stored, whole_tables
 from records import HOST, machine_of_host, measurement
 
+from bakeoff.record.finding import new_finding
 from bakeoff.record.objective import parse_objective
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, StoredComparison, load_all, save, supersede
@@ -116,6 +117,22 @@ class TestStories:
         assert best.endswith(" [id-2] [1na1]")
         other = replace(race, sweep="another")
         assert self.names(*made, comparisons=(StoredComparison("f_1na1", other),)) == ["eager fp32", "inductor fp32"]
+
+    def test_a_smaller_sweep_that_measured_the_best_and_decided_for_another_is_a_milestone(self) -> None:
+        """Though the machine's two speeds made the winner of its final unstable, as its page of results says."""
+        whole = self.sweep(1, eager=10.0, inductor=6.0, aoti=7.5, openvino=9.0)
+        eager, inductor, aoti = self.sweep(6, eager=10.0, inductor=6.0, aoti=4.0)
+        race = replace(
+            final(replace(aoti, measurement=self.sweep(1, aoti=2.0)[0].measurement), inductor, eager), sweep="s6"
+        )
+        modes = {"status": "unstable", "reason": "two modes", "findings": (new_finding("bimodal", "two modes"),)}
+        aoti = replace(aoti, measurement=replace(aoti.measurement, **modes))
+        made, known = (*whole, eager, inductor, aoti), (StoredComparison("f_1na1", race),)
+        assert self.names(*made, comparisons=known) == ["eager fp32", "inductor fp32", "aoti fp32"]
+        page = page_of(Records(stored(*made), (), (), known))
+        assert "Deploy aoti fp32: in the final it was faster than inductor fp32" in page
+        assert "Tried, without a result that counts" not in page
+        assert self.names(*made) == ["eager fp32", "inductor fp32"], "nothing decided for it"
 
     def test_what_did_not_help_has_its_newest_figures_or_why_it_failed(self) -> None:
         made = [*self.sweep(1, eager=10.0, inductor=6.0, aoti=9.0), *self.sweep(5, eager=10.0, inductor=6.0, aoti=8.0)]

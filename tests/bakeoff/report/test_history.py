@@ -133,6 +133,13 @@ class TestStories:
         assert "Deploy aoti fp32: in the final it was faster than inductor fp32" in page
         assert "Tried, without a result that counts" not in page
         assert self.names(*made) == ["eager fp32", "inductor fp32"], "nothing decided for it"
+        lost = replace(
+            final(replace(aoti, measurement=self.sweep(1, aoti=9.0)[0].measurement), inductor, eager), sweep="s6"
+        )
+        page = page_of(Records(stored(*made), (), (), (StoredComparison("f_1na1", lost),)))
+        tried = re.search(r"^Tried, and slower than the best:\n\n((?:- .*\n(?:  .*\n)*)+)", page, re.MULTILINE)
+        assert tried is not None
+        assert "aoti fp32**: unstable: two modes; " in tried[1]
 
     def test_what_did_not_help_has_its_newest_figures_or_why_it_failed(self) -> None:
         made = [*self.sweep(1, eager=10.0, inductor=6.0, aoti=9.0), *self.sweep(5, eager=10.0, inductor=6.0, aoti=8.0)]

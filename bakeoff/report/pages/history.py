@@ -56,15 +56,16 @@ _INTRODUCTION: Final = (
     "Generated from the records by `make history` (published ones by `make publish`); do not edit. Each subject begins "
     "with eager as it was; each change of the best that could be deployed follows, by the time at which its sweep or "
     "run began. `Nx [low, high] eager fp32 (A to B ms)`: N times as fast, its interval, and both times, by the rows of "
-    "that sweep, its final, or a run in turns; a dash: not measured there. Medians are of synchronised calls, avg FPS "
-    "are calls a second by the mean; what was tried has its newest figures. `bakeoff show HASH` prints a record with "
+    "that sweep, its final, or a run in turns, where N is the median of the ratios of pairs and need not be A over B; a "
+    "dash: not measured there. Medians are of synchronised calls, avg FPS are calls a second by the mean; what was "
+    "tried has its newest figures. `bakeoff show HASH` prints a record with "
     "its commit, versions and settings; that commit's constraints.txt installs the libraries."
 )
 _OVERVIEW: Final = (
     "Generated from the records by `make history` (published ones by `make publish`); do not edit. In ms a call, of a "
     "whole loop a frame: eager in fp32 or in another dtype, and the best that can be deployed now; how many times "
-    "faster that is, and since when. Both times are of one sweep, its final, or a run in turns; a dash: there is none, "
-    "as of unstable times."
+    "faster that is (in finals and runs the median of pairs), and since when. Both times are of one sweep, its final, "
+    "or a run in turns; a dash: there is none, as of unstable times. What each word means: docs/method.md."
 )
 _SUBJECT, _BEST, _REASON, _ADVICE = 22, 25, 200, 3
 """Largest numbers of characters of two columns and of a reason, and of pieces of advice."""
@@ -189,7 +190,7 @@ def of_all(records: Records) -> Document:
         mixes += [Text(name, subject) for name, subject in best if len(name) > _BEST]
     eager = sorted({name for row in rows for name in row if name.startswith("eager ")}, reverse=True)
     numeric = *eager, "ms", "faster"
-    names = "subject", *eager, "best now", "ms", "faster", "since, record"
+    names = "subject", *eager, "best now", "ms", "faster", "since, newest record"
     return Document(
         "Optimization history",
         blocks(
@@ -379,7 +380,7 @@ def _overview(story: _Story, now: _Step, link: links.Link) -> dict[str, Cell | s
         "best now": name if len(name) <= _BEST else "a mix, named below",
         "ms": ms,
         "faster": f"{found.ratio:.2f}x" if found is not None else "",
-        "since, record": Cell(story.steps[-1].sweep.began[:10], link=_cited(now.entry, link)),
+        "since, newest record": Cell(story.steps[-1].sweep.began[:10], link=_cited(now.entry, link)),
     }
 
 
@@ -411,7 +412,7 @@ def _next(entry: _Entry, own: Records, ceilings: Mapping[int, tuple[Ceiling, ...
         return None
     left = f"at most {1 / reached:.1f}x is left in this dtype" if reached <= 1 else "the ceilings are too low"
     return Text(
-        f"It reaches {reached:.0%} of its floor, {bound.ms:.3g} ms by {bound.bound}: {left}.", "What could come next"
+        f"Its floor, {bound.ms:.3g} ms by {bound.bound}, is {reached:.0%} of its median: {left}.", "What could come next"
     )
 
 

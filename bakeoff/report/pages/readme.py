@@ -104,7 +104,8 @@ def _frame(found: PipelineTable, records: Records) -> _Part:
     best, verdict = found.rows[0], pipelines.verdicts(found.rows)[0]
     shown = [row for row in found.rows if row.name in (best.name, best.against)]
     columns = {column.key: column for column in pipelines.MIX_COLUMNS}
-    rows = [_heading(f"a {best.record.unit} of {best.record.mix.subject}")]
+    each = "video frame" if best.record.frame_rate else best.record.unit
+    rows = [_heading(f"a {each} of {best.record.mix.subject}")]
     for row in shown:
         figures = [columns[key].text(row).partition(" ")[0] or "-" for key in _OF_MIXES]
         rows.append([*figures, COLUMNS["error"].text(row) or "-", Cell("", link=_cited(row.entry))])

@@ -56,8 +56,8 @@ _INTRODUCTION: Final = (
     "Generated from the records by `make history` (published ones by `make publish`); do not edit. Each subject begins "
     "with eager as it was; each change of the best that could be deployed follows, by the time at which its sweep or "
     "run began. `Nx [low, high] eager fp32 (A to B ms)`: N times as fast, its interval, and both times, by the rows of "
-    "that sweep, its final, or a run in turns, where N is the median of the ratios of pairs and need not be A over B; a "
-    "dash: not measured there. Medians are of synchronised calls, avg FPS are calls a second by the mean; what was "
+    "that sweep, its final, or a run in turns, where N is the median of the ratios of pairs and need not be A over B; "
+    "a dash: not measured there. Medians are of synchronised calls, avg FPS are calls a second by the mean; what was "
     "tried has its newest figures. `bakeoff show HASH` prints a record with "
     "its commit, versions and settings; that commit's constraints.txt installs the libraries."
 )
@@ -412,7 +412,8 @@ def _next(entry: _Entry, own: Records, ceilings: Mapping[int, tuple[Ceiling, ...
         return None
     left = f"at most {1 / reached:.1f}x is left in this dtype" if reached <= 1 else "the ceilings are too low"
     return Text(
-        f"Its floor, {bound.ms:.3g} ms by {bound.bound}, is {reached:.0%} of its median: {left}.", "What could come next"
+        f"Its floor, {bound.ms:.3g} ms by {bound.bound}, is {reached:.0%} of its median: {left}.",
+        "What could come next",
     )
 
 

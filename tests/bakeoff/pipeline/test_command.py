@@ -43,7 +43,7 @@ def test_it_names_its_records(tmp_path: Path) -> None:
     assert set(found["records"]) == set(records)
     assert found["interrupted"] == []
     assert [(mix["record"], mix["status"], mix["figures"]["units"]) for mix in found["mixes"]] == [
-        (name, "ok", 1 + 2 * 5) for name in found["records"]
+        (name, "ok", 3 + 2 * 5) for name in found["records"]
     ]
     assert {str(record.mix) for record in records.values()} == {
         "small:tiny[steps=3]/wm=eager/fp32,image=eager/fp32@cpu",

@@ -122,7 +122,7 @@ def test_the_others_go_on(faulty: PipelineResult) -> None:
     eager = faulty.stored[0].record
     assert eager.status == "ok"
     assert eager.measurement.units is not None
-    assert eager.measurement.units.kinds.count("steady") >= 40, "as long as any mix runs"
+    assert len(eager.measurement.units.kinds) >= 40, "as long as any mix runs"
 
 
 def test_a_mix_that_hangs_is_timed_out(tmp_path: Path) -> None:
